@@ -1,0 +1,11 @@
+#!/usr/bin/env node
+// Plain JavaScript, because a Node.js that cannot read TypeScript has to be told so in words.
+if (!process.features.typescript) {
+  console.error(
+    `E_RUNTIME_UNSUPPORTED: Meshnet cannot run on Node.js ${process.version}. ` +
+      'In a checkout use `npm run meshnet -- COMMAND`, which brings its own Node.js.',
+  );
+  process.exit(1);
+}
+
+await import('../src/main.ts');
