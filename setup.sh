@@ -5,6 +5,7 @@
 #   setup.sh native         node, Debian packages and the native worker
 #   setup.sh gen            node, then src/proto from proto/*.proto
 #   setup.sh run [ARGS]     what ARGS need, then the meshnet command itself
+#   setup.sh test [SUITES]  native, then the tests; its last line is `N passed, N failed` in any case
 #
 # It talks on stderr only: stdout belongs to the command.
 set -euo pipefail
@@ -55,8 +56,8 @@ setup_system() {
 native_ready() {
   [[ -e $stamp ]] || return 1
   local changed
-  changed=$(find native-worker proto patches setup.sh -path native-worker/build -prune -o -newer "$stamp" -print -quit)
-  [[ -z $changed ]]
+  changed=$(find native-worker proto patches setup.sh -path native-worker/build -prune -o -newer "$stamp" -print -quit) &&
+    [[ -z $changed ]]
 }
 
 setup_native() {
@@ -90,17 +91,27 @@ needs_native() {
 mode=${1:-native}
 shift || true
 
+if [[ $mode == test ]]; then
+  trap 'echo "0 passed, 1 failed"' EXIT
+fi
+
 # One setup at a time in a checkout. The lock is the script itself, so that nothing is left behind.
 exec 9<setup.sh
 flock 9
 setup_node 9<&-
 case $mode in
   node) ;;
-  native) setup_native 9<&- ;;
-  gen) setup_system 9<&- && generate "$@" ;;
+  native | test) setup_native 9<&- ;;
+  gen)
+    setup_system 9<&-
+    generate "$@"
+    ;;
   run) ! needs_native "$@" || setup_native 9<&- ;;
   *) say "error: unknown mode $mode"; exit 2 ;;
 esac
 exec 9<&-
 
-[[ $mode != run ]] || exec node bin/meshnet.js "$@"
+case $mode in
+  run) exec node bin/meshnet.js "$@" ;;
+  test) exec node test/run.ts "$@" ;;
+esac
