@@ -2,8 +2,9 @@
 # Brings a checkout to the state that an npm script needs, and does nothing when it is there already.
 #
 #   setup.sh node           npm packages (the lock file, no install scripts)
-#   setup.sh native         node, Debian packages and the native worker
-#   setup.sh gen            node, then src/proto from proto/*.proto
+#   setup.sh system         node and Debian packages
+#   setup.sh native         system and the native worker
+#   setup.sh gen            system, then src/proto from proto/*.proto
 #   setup.sh run [ARGS]     what ARGS need, then the meshnet command itself
 #   setup.sh test [SUITES]  native, then the tests; its last line is `N passed, N failed` in any case
 #
@@ -101,6 +102,7 @@ flock 9
 setup_node 9<&-
 case $mode in
   node) ;;
+  system) setup_system 9<&- ;;
   native | test) setup_native 9<&- ;;
   gen)
     setup_system 9<&-
