@@ -6,36 +6,48 @@
 #   setup.sh native         system and the native worker
 #   setup.sh gen            system, then src/proto from proto/*.proto
 #   setup.sh run [ARGS]     what ARGS need, then the meshnet command itself
-#   setup.sh test [SUITES]  native, then the tests; its last line is `N passed, N failed` in any case
+#   setup.sh test [SUITES]  native and the unpatched reference, then the tests; last line `N passed, N failed`
 #
 # It talks on stderr only: stdout belongs to the command.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export PATH="$PWD/node_modules/.bin:$PATH"
 
-stamp=native-worker/build/.setup-stamp
-
-# command or file that shows it is installed : Debian package
+# What the build and the tests run: command or file that shows that it is there, and its Debian package.
 system_packages=(
-  g++:g++ cmake:cmake ninja:ninja-build git:git python3:python3 pkg-config:pkg-config
+  git:git g++:g++ cmake:cmake ninja:ninja-build ccache:ccache pkg-config:pkg-config
   protoc:protobuf-compiler grpc_cpp_plugin:protobuf-compiler-grpc
   /usr/include/grpcpp/grpcpp.h:libgrpc++-dev
   /usr/include/google/protobuf/message.h:libprotobuf-dev
   /usr/include/openssl/ssl.h:libssl-dev
+  /etc/ssl/certs/ca-certificates.crt:ca-certificates
+  python3:python3
 )
 
 say() { echo "setup: $*" >&2; }
 
 node_ready() { [[ node_modules/.package-lock.json -nt package-lock.json && -e node_modules/.bin/mocha ]]; }
 
-setup_node() {
-  node_ready && return
+# One installation at a time in a checkout. The lock is this script itself, so that nothing is left behind.
+locked() {
+  exec 9<setup.sh
+  flock 9
+  "$@" 9<&-
+  exec 9<&-
+}
+
+setup_node() { node_ready || locked install_node; }
+
+install_node() {
+  ! node_ready || return 0
   say 'installing npm packages'
   npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2
   touch node_modules/.package-lock.json
 }
 
-setup_system() {
+setup_system() { locked install_system; }
+
+install_system() {
   local entry probe missing=()
   for entry in "${system_packages[@]}"; do
     probe=${entry%%:*}
@@ -54,20 +66,23 @@ setup_system() {
   { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } </dev/null >&2
 }
 
+# Nothing that a build reads is newer than the stamp of the last one.
 native_ready() {
-  [[ -e $stamp ]] || return 1
+  [[ -e $1 ]] || return 1
   local changed
-  changed=$(find native-worker proto patches setup.sh -path native-worker/build -prune -o -newer "$stamp" -print -quit) &&
+  changed=$(find native-worker proto patches setup.sh -path native-worker/build -prune -o -newer "$1" -print -quit) &&
     [[ -z $changed ]]
 }
 
+# setup_native NAME [ARGS]: one build of native-worker/build.sh, remembered under NAME.
 setup_native() {
-  native_ready && return
+  local stamp=native-worker/build/.setup-$1
+  shift
+  ! native_ready "$stamp" || return 0
   setup_system
   local begun
   begun=$(mktemp)
-  say 'building the native worker'
-  bash native-worker/build.sh </dev/null >&2
+  bash native-worker/build.sh "$@" </dev/null >&2
   # The time before the build: what changes while it runs is built next time.
   touch -r "$begun" "$stamp"
   rm -f "$begun"
@@ -96,22 +111,29 @@ if [[ $mode == test ]]; then
   trap 'echo "0 passed, 1 failed"' EXIT
 fi
 
-# One setup at a time in a checkout. The lock is the script itself, so that nothing is left behind.
-exec 9<setup.sh
-flock 9
-setup_node 9<&-
+setup_node
 case $mode in
   node) ;;
-  system) setup_system 9<&- ;;
-  native | test) setup_native 9<&- ;;
+  system) setup_system ;;
   gen)
-    setup_system 9<&-
+    setup_system
     generate "$@"
     ;;
-  run) ! needs_native "$@" || setup_native 9<&- ;;
-  *) say "error: unknown mode $mode"; exit 2 ;;
+  native) setup_native worker ;;
+  test)
+    setup_native worker
+    setup_native stock --stock --target meshnet-reference
+    ;;
+  run)
+    if needs_native "$@"; then
+      setup_native worker
+    fi
+    ;;
+  *)
+    say "error: unknown mode $mode"
+    exit 2
+    ;;
 esac
-exec 9<&-
 
 case $mode in
   run) exec node bin/meshnet.js "$@" ;;

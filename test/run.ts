@@ -91,7 +91,7 @@ async function ctest(timeout: number): Promise<Totals> {
   const scratch = mkdtempSync(join(tmpdir(), 'meshnet-ctest-'));
   try {
     const report = join(scratch, 'report.xml');
-    const args = ['--test-dir', 'native-worker/build/worker', '--output-on-failure', '--timeout', '300'];
+    const args = ['--test-dir', 'native-worker/build/out', '--output-on-failure', '--timeout', '300'];
     const ok = await execute('ctest', [...args, '--output-junit', report], timeout);
     const suite = /<testsuite\b[^>]*>/.exec(existsSync(report) ? readFileSync(report, 'utf8') : '')?.[0] ?? '';
     const count = (name: string): number => Number(new RegExp(`\\b${name}="(\\d+)"`).exec(suite)?.[1] ?? 0);
