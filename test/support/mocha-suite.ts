@@ -3,6 +3,11 @@ import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import Mocha from 'mocha';
 
+// Mocha swallows a rejection that nobody handles unless it becomes an exception, which fails the running test.
+process.on('unhandledRejection', (reason) => {
+  throw reason;
+});
+
 const config = JSON.parse(readFileSync(resolve('.mocharc.json'), 'utf8')) as Mocha.MochaOptions;
 const mocha = new Mocha({ ...config, forbidOnly: true });
 for (const file of process.argv.slice(2)) {
