@@ -1,0 +1,128 @@
+import { MeshnetError } from '../errors.ts';
+import { candidateId, type Candidate, type Stage } from '../domain/route.ts';
+import { formatLayerRange, type LayerRange } from '../domain/shard.ts';
+
+/** Weights of the cost of a route, in microseconds per token. */
+export interface PlannerInit {
+  /**
+   * What a seam costs when nothing was measured between the two peers.
+   *
+   * @default 2000
+   */
+  seamUs?: number;
+  /**
+   * Share of a stage's decode time that each session already there adds.
+   *
+   * @default 0.5
+   */
+  queueShare?: number;
+  /**
+   * Added for a stage that nobody has dialled back.
+   *
+   * @default 500
+   */
+  unverifiedUs?: number;
+}
+
+export interface PlanRequest<C extends Candidate> {
+  readonly nLayer: number;
+  /** Positions that the session wants at every stage. */
+  readonly positions: number;
+  readonly candidates: readonly C[];
+  /** By `candidateId`: refused or failed a moment ago. */
+  readonly excluded?: ReadonlySet<string>;
+  /** In [0, 1); decides between equals, so that ties are shared. */
+  readonly random: () => number;
+}
+
+interface Chain<C extends Candidate> {
+  readonly cost: number;
+  readonly last: C | undefined;
+  readonly before: Chain<C> | undefined;
+}
+
+/**
+ * The cheapest chain of shards that covers `[0, nLayer)` exactly once, all of one engine class: a shortest path over
+ * layer boundaries. Pure: the same request gives the same route.
+ *
+ * @throws {MeshnetError} NO_ROUTE; `details.missing` names the layers that nobody serves, or is empty when shards cover
+ * all layers but do not meet at equal boundaries
+ */
+export function planRoute<C extends Candidate>(request: PlanRequest<C>, init: PlannerInit = {}): Stage<C>[] {
+  const usable = request.candidates.filter((candidate) => isUsable(candidate, request));
+  let best: Chain<C> | undefined;
+  for (const engineClass of new Set(usable.map((candidate) => candidate.engineClass))) {
+    const found = cheapest(usable.filter((candidate) => candidate.engineClass === engineClass), request, init);
+    if (found !== undefined && (best === undefined || found.cost < best.cost)) {
+      best = found;
+    }
+  }
+  if (best === undefined) {
+    throw noRoute(usable, request);
+  }
+  return unwind(best);
+}
+
+function isUsable<C extends Candidate>(candidate: C, request: PlanRequest<C>): boolean {
+  return candidate.range.last <= request.nLayer && candidate.sequencesFree > 0 &&
+    candidate.cellsFree >= request.positions && request.excluded?.has(candidateId(candidate)) !== true;
+}
+
+/** Boundaries only grow along a route, so one pass over them in order is a shortest path. */
+function cheapest<C extends Candidate>(candidates: C[], request: PlanRequest<C>, init: PlannerInit): Chain<C> | undefined {
+  const reached = new Map<number, Chain<C>>([[0, { cost: 0, last: undefined, before: undefined }]]);
+  const shuffled = candidates.map((candidate) => ({ candidate, order: request.random() }))
+    .sort((a, b) => a.candidate.range.first - b.candidate.range.first || a.order - b.order);
+  for (const { candidate } of shuffled) {
+    const before = reached.get(candidate.range.first);
+    if (before === undefined) {
+      continue;
+    }
+    const cost = before.cost + stageCost(candidate, init) + (before.last === undefined ? 0 : init.seamUs ?? 2000);
+    const known = reached.get(candidate.range.last);
+    if (known === undefined || cost < known.cost) {
+      reached.set(candidate.range.last, { cost, last: candidate, before });
+    }
+  }
+  return reached.get(request.nLayer);
+}
+
+function stageCost(candidate: Candidate, init: PlannerInit): number {
+  return candidate.decodeUs * (1 + (init.queueShare ?? 0.5) * candidate.lanes) +
+    (candidate.unverified ? init.unverifiedUs ?? 500 : 0);
+}
+
+function unwind<C extends Candidate>(end: Chain<C>): Stage<C>[] {
+  const chain: C[] = [];
+  for (let at: Chain<C> | undefined = end; at?.last !== undefined; at = at.before) {
+    chain.unshift(at.last);
+  }
+  return chain.map((candidate, stage) => ({ stage, candidate }));
+}
+
+function noRoute(usable: readonly Candidate[], request: PlanRequest<Candidate>): MeshnetError {
+  const missing = uncovered(usable.map((candidate) => candidate.range), request.nLayer);
+  const offers = [...new Set(usable.map((candidate) => formatLayerRange(candidate.range)))].sort();
+  const why = missing.length > 0
+    ? `nobody serves layers ${missing.map(formatLayerRange).join(', ')} of 0-${request.nLayer} now`
+    : `the shards ${offers.join(', ')} cover all layers, but do not meet at equal boundaries in one engine class`;
+  return new MeshnetError('NO_ROUTE', why, {
+    details: { missing: missing.map(formatLayerRange), offers, known: request.candidates.length, usable: usable.length },
+  });
+}
+
+/** The parts of `[0, nLayer)` outside every range. */
+export function uncovered(ranges: readonly LayerRange[], nLayer: number): LayerRange[] {
+  const missing: LayerRange[] = [];
+  let covered = 0;
+  for (const range of [...ranges].sort((a, b) => a.first - b.first)) {
+    if (range.first > covered) {
+      missing.push({ first: covered, last: range.first });
+    }
+    covered = Math.max(covered, range.last);
+  }
+  if (covered < nLayer) {
+    missing.push({ first: covered, last: nLayer });
+  }
+  return missing;
+}
