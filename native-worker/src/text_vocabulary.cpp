@@ -1,0 +1,240 @@
+#include "text_vocabulary.h"
+
+#include <cstdlib>
+#include <exception>
+
+#include "bounds.h"
+#include "chat.h"
+#include "common.h"
+#include "gguf_check.h"
+#include "json-schema-to-grammar.h"
+#include "json.h"
+#include "llama.h"
+#include "log.h"
+
+namespace meshnet {
+namespace {
+
+struct ModelFree {
+  void operator()(llama_model * model) const { llama_model_free(model); }
+};
+
+struct SamplerFree {
+  void operator()(llama_sampler * sampler) const { llama_sampler_free(sampler); }
+};
+
+// Whether brackets nest at most kMaxJsonDepth deep: what walks the document later does so by recursion.
+bool DepthOk(const std::string & json) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) {
+        return false;
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return true;
+}
+
+Status ParseJson(const std::string & text, size_t max_bytes, const char * what, common_json * out) {
+  if (text.size() > max_bytes) {
+    return {Code::kLimitExceeded, std::string(what) + ": " + std::to_string(text.size()) + " bytes of JSON, at most " +
+                                      std::to_string(max_bytes)};
+  }
+  if (!DepthOk(text)) {
+    return {Code::kLimitExceeded, std::string(what) + " nests deeper than " + std::to_string(kMaxJsonDepth)};
+  }
+  try {
+    *out = common_json::parse(text);
+  } catch (const std::exception &) {
+    // The text of the exception quotes the input.
+    return {Code::kMalformed, std::string(what) + " is not JSON"};
+  }
+  return Status::Ok();
+}
+
+std::string Metadata(const llama_model * model, const std::string & key) {
+  std::vector<char> value(256);
+  const int32_t n = llama_model_meta_val_str(model, key.c_str(), value.data(), value.size());
+  return n < 0 ? "" : std::string(value.data());
+}
+
+}  // namespace
+
+struct TextVocabulary::Impl {
+  std::unique_ptr<llama_model, ModelFree> model;
+  const llama_vocab * vocab = nullptr;
+  common_chat_templates_ptr templates;  // null: the model's template cannot be parsed
+  TextFacts facts;
+};
+
+TextVocabulary::TextVocabulary(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TextVocabulary::~TextVocabulary() = default;
+
+const TextFacts & TextVocabulary::facts() const { return impl_->facts; }
+
+Status TextVocabulary::Load(const std::string & path, std::unique_ptr<TextVocabulary> * out) {
+  GgufSummary summary;
+  if (Status status = CheckGguf(path, &summary); !status.ok()) {
+    return status;
+  }
+  // What llama.cpp logs about a template may quote messages.
+  common_log_set_verbosity_thold(LOG_LEVEL_ERROR);
+  try {
+    auto impl = std::make_unique<Impl>();
+    llama_model_params params = llama_model_default_params();
+    params.vocab_only = true;
+    impl->model.reset(llama_model_load_from_file(path.c_str(), params));
+    if (!impl->model) {
+      return {Code::kModelCorrupt, path + ": llama.cpp cannot read its vocabulary"};
+    }
+    impl->vocab = llama_model_get_vocab(impl->model.get());
+    TextFacts & facts = impl->facts;
+    facts.n_vocab = llama_vocab_n_tokens(impl->vocab);
+    if (facts.n_vocab == 0) {
+      return {Code::kModelCorrupt, path + ": the file has no vocabulary"};
+    }
+    facts.bos = llama_vocab_bos(impl->vocab);
+    facts.eos = llama_vocab_eos(impl->vocab);
+    for (uint32_t id = 0; id < facts.n_vocab; ++id) {
+      if (llama_vocab_is_eog(impl->vocab, static_cast<llama_token>(id))) {
+        facts.end_ids.push_back(static_cast<int32_t>(id));
+      }
+    }
+    facts.architecture = summary.architecture;
+    facts.n_ctx_train =
+        std::strtoul(Metadata(impl->model.get(), summary.architecture + ".context_length").c_str(), nullptr, 10);
+    try {
+      impl->templates = common_chat_templates_init(impl->model.get(), "");
+      facts.has_chat_template = common_chat_templates_was_explicit(impl->templates.get());
+    } catch (const std::exception &) {
+      // Everything but Render works without it.
+      facts.has_chat_template = true;
+    }
+    out->reset(new TextVocabulary(std::move(impl)));
+    return Status::Ok();
+  } catch (const std::exception & e) {
+    return {Code::kModelCorrupt, path + ": " + e.what()};
+  }
+}
+
+Status TextVocabulary::Tokenize(const std::string & text, bool add_special, bool parse_special,
+                                std::vector<int32_t> * ids) const {
+  if (text.size() > kMaxPromptBytes) {
+    return {Code::kLimitExceeded, "a text of " + std::to_string(text.size()) + " bytes, at most " +
+                                      std::to_string(kMaxPromptBytes)};
+  }
+  try {
+    std::vector<int32_t> result = common_tokenize(impl_->vocab, text, add_special, parse_special);
+    if (result.size() > kMaxTextTokens) {
+      return {Code::kLimitExceeded, "a text of " + std::to_string(result.size()) + " tokens, at most " +
+                                        std::to_string(kMaxTextTokens)};
+    }
+    *ids = std::move(result);
+    return Status::Ok();
+  } catch (const std::exception & e) {
+    return {Code::kTurnInvalid, std::string("the text cannot be tokenised: ") + e.what()};
+  }
+}
+
+Status TextVocabulary::Render(const std::string & messages_json, const std::string & tools_json,
+                              bool add_generation_prompt, std::string * prompt, std::vector<int32_t> * ids) const {
+  if (!impl_->templates) {
+    return {Code::kTurnInvalid, "the chat template of the model cannot be parsed"};
+  }
+  common_json messages;
+  if (Status status = ParseJson(messages_json, kMaxTextJsonBytes, "messages", &messages); !status.ok()) {
+    return status;
+  }
+  common_json tools;
+  if (!tools_json.empty()) {
+    if (Status status = ParseJson(tools_json, kMaxTextJsonBytes, "tools", &tools); !status.ok()) {
+      return status;
+    }
+  }
+  std::string text;
+  try {
+    common_chat_templates_inputs inputs;
+    inputs.messages = common_chat_msgs_parse_oaicompat(messages);
+    if (!tools_json.empty()) {
+      inputs.tools = common_chat_tools_parse_oaicompat(tools);
+    }
+    inputs.add_generation_prompt = add_generation_prompt;
+    text = common_chat_templates_apply(impl_->templates.get(), inputs).prompt;
+  } catch (const std::exception & e) {
+    return {Code::kTurnInvalid, std::string("the chat template refuses these messages: ") + e.what()};
+  }
+  std::vector<int32_t> result;
+  // The template writes control tokens as text; a leading BOS of the template has been taken off by llama.cpp.
+  if (Status status = Tokenize(text, /*add_special=*/true, /*parse_special=*/true, &result); !status.ok()) {
+    return status;
+  }
+  *prompt = std::move(text);
+  *ids = std::move(result);
+  return Status::Ok();
+}
+
+Status TextVocabulary::Pieces(const std::vector<int32_t> & ids, bool special,
+                              std::vector<std::string> * pieces) const {
+  if (ids.size() > kMaxTextTokens) {
+    return {Code::kLimitExceeded, std::to_string(ids.size()) + " ids, at most " + std::to_string(kMaxTextTokens)};
+  }
+  std::vector<std::string> result;
+  result.reserve(ids.size());
+  for (const int32_t id : ids) {
+    if (id < 0 || static_cast<uint32_t>(id) >= impl_->facts.n_vocab) {
+      return {Code::kTokenInvalid, "id " + std::to_string(id) + " is outside the vocabulary of " +
+                                       std::to_string(impl_->facts.n_vocab)};
+    }
+    try {
+      result.push_back(common_token_to_piece(impl_->vocab, id, special));
+    } catch (const std::exception & e) {
+      return {Code::kTokenInvalid, "id " + std::to_string(id) + " has no text: " + e.what()};
+    }
+  }
+  *pieces = std::move(result);
+  return Status::Ok();
+}
+
+Status TextVocabulary::GrammarFromSchema(const std::string & json_schema, std::string * grammar) const {
+  common_json schema;
+  if (Status status = ParseJson(json_schema, kMaxSchemaBytes, "the schema", &schema); !status.ok()) {
+    return status;
+  }
+  std::string result;
+  try {
+    result = json_schema_to_grammar(schema, /*force_gbnf=*/true);
+  } catch (const std::exception & e) {
+    return {Code::kGrammarInvalid, e.what()};
+  }
+  if (result.size() > kMaxGrammarBytes) {
+    return {Code::kGrammarInvalid, "the schema becomes a grammar of " + std::to_string(result.size()) +
+                                       " bytes, at most " + std::to_string(kMaxGrammarBytes)};
+  }
+  // The stage that samples would refuse it as well, but only after admission.
+  try {
+    const std::unique_ptr<llama_sampler, SamplerFree> compiled(
+        llama_sampler_init_grammar(impl_->vocab, result.c_str(), "root"));
+    if (!compiled) {
+      return {Code::kGrammarInvalid, "the grammar of the schema cannot be compiled"};
+    }
+  } catch (const std::exception & e) {
+    return {Code::kGrammarInvalid, std::string("the grammar of the schema cannot be compiled: ") + e.what()};
+  }
+  *grammar = std::move(result);
+  return Status::Ok();
+}
+
+}  // namespace meshnet
