@@ -1,9 +1,10 @@
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { MeshnetError } from '../errors.ts';
+import { isMeshnetError, MeshnetError } from '../errors.ts';
 import type { LaneKey } from '../domain/lane.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { SeamEnd, type FrameInit } from '../domain/seam-end.ts';
 import { fromWireError } from '../domain/wire-error.ts';
+import { within } from '../net/wait.ts';
 import { CancelSchema, Finish, LimitsSchema, OpenSchema, Phase, Role, TurnSchema, TurnTokensSchema, type Frame } from '../proto/seam_pb.js';
 import type { AbortOptions, PacketDuplex } from '../worker/packet-duplex.ts';
 
@@ -116,11 +117,11 @@ export class EntrySeam {
   }
 
   async #next(timeoutMs: number, options: AbortOptions): Promise<Frame> {
-    const timeout = AbortSignal.timeout(timeoutMs);
-    const signal = AbortSignal.any([options.signal, timeout]);
-    const next = await raceAbort(this.#frames.next(), signal, () => timeout.aborted && !options.signal.aborted
-      ? new MeshnetError('SEAM_TIMEOUT', `the head sent nothing for ${timeoutMs} ms`, { details: { timeoutMs, stage: 0 } })
-      : new MeshnetError('CANCELLED'));
+    const next = await within(this.#frames.next(), 'the head', { signal: options.signal, timeoutMs }).catch((err: unknown) => {
+      throw isMeshnetError(err, 'DEADLINE_EXCEEDED')
+        ? new MeshnetError('SEAM_TIMEOUT', `the head sent nothing for ${timeoutMs} ms`, { cause: err, details: { timeoutMs, stage: 0 } })
+        : err;
+    });
     if (next.done === true) {
       throw new MeshnetError('STREAM_ENDED', 'the entry seam ended without a Close');
     }
@@ -142,21 +143,5 @@ export class EntrySeam {
         await this.#stream.write(ack, { signal: AbortSignal.timeout(this.#init.idleMs ?? 60_000) });
       }
     }
-  }
-}
-
-/** The promise, or what `error` makes once the signal has fired. */
-async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal, error: () => Error): Promise<T> {
-  if (signal.aborted) {
-    promise.catch(() => undefined);
-    throw error();
-  }
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => { reject(error()); };
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -1,0 +1,117 @@
+import { toString as bytesToString } from 'uint8arrays/to-string';
+import { candidateId } from '../domain/route.ts';
+import type { PeerTarget } from '../net/protocols.ts';
+import type { AbortOptions } from '../worker/packet-duplex.ts';
+import type { Offer } from './offer.ts';
+
+/** What the finder needs of the directory. */
+export interface OfferSource {
+  /** Peers that the DHT names as providers of the model, as they are found. */
+  providers(modelDigest: Uint8Array, options: AbortOptions): AsyncIterable<PeerTarget>;
+  /** The verified advertisements of one peer. */
+  offers(peer: PeerTarget, modelDigest: Uint8Array, options: AbortOptions): Promise<Offer[]>;
+  /** What this node serves itself. */
+  localOffers(modelDigest: Uint8Array): Offer[];
+}
+
+export interface FinderInit {
+  /** A whole look-up. @default 8000 ms */
+  lookupMs?: number;
+  /** One peer's answer. @default 5000 ms */
+  peerMs?: number;
+  /** A failed shard is left out of plans for this long. @default 60_000 ms */
+  evictMs?: number;
+  /** Peers asked at once. @default 8 */
+  parallel?: number;
+  /** Peers asked in one look-up. @default 64 */
+  maxPeers?: number;
+  /** An answer serves later look-ups for this long. @default 5000 ms */
+  freshMs?: number;
+  /** Monotonic, ms. */
+  now?: () => number;
+}
+
+/** Finds who serves a model now. What fails is left out for a while, so that the next route avoids it. */
+export class Finder {
+  readonly #source: OfferSource;
+  readonly #init: Required<FinderInit>;
+  readonly #evicted = new Map<string, number>();
+  /** By model digest. Models come from configuration, so they are few. */
+  readonly #known = new Map<string, { at: number; offers: ReadonlyMap<string, Offer> }>();
+
+  constructor(source: OfferSource, init: FinderInit = {}) {
+    this.#source = source;
+    this.#init = {
+      lookupMs: 8000, peerMs: 5000, evictMs: 60_000, parallel: 8, maxPeers: 64, freshMs: 5000, now: () => performance.now(), ...init,
+    };
+  }
+
+  /**
+   * The union of what all providers say, less what was evicted. A provider that does not answer breaks nothing. An answer of
+   * the last seconds serves again unless `fresh`.
+   */
+  async find(modelDigest: Uint8Array, options: AbortOptions & { fresh?: boolean }): Promise<Offer[]> {
+    const key = bytesToString(modelDigest, 'hex');
+    const known = this.#known.get(key);
+    if (known !== undefined && options.fresh !== true && this.#init.now() - known.at < this.#init.freshMs) {
+      return this.#usable(known.offers);
+    }
+    const offers = await this.#lookUp(modelDigest, options);
+    if (offers.size > 0) {
+      this.#known.set(key, { at: this.#init.now(), offers });
+    }
+    return this.#usable(offers);
+  }
+
+  async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Map<string, Offer>> {
+    const found = new Map<string, Offer>();
+    const add = (offers: readonly Offer[]): void => {
+      for (const offer of offers) {
+        found.set(candidateId(offer), offer);
+      }
+    };
+    add(this.#source.localOffers(modelDigest));
+    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(this.#init.lookupMs)]);
+    const asking = new Set<Promise<void>>();
+    const asked = new Set<string>();
+    const ask = async (peer: PeerTarget): Promise<void> => {
+      const answer = AbortSignal.any([signal, AbortSignal.timeout(this.#init.peerMs)]);
+      add(await this.#source.offers(peer, modelDigest, { signal: answer }).catch(() => []));
+    };
+    try {
+      for await (const peer of this.#source.providers(modelDigest, { signal })) {
+        if (asked.has(peer.peerId) || asked.size >= this.#init.maxPeers) {
+          continue;
+        }
+        asked.add(peer.peerId);
+        const one = ask(peer).finally(() => asking.delete(one));
+        asking.add(one);
+        if (asking.size >= this.#init.parallel) {
+          await Promise.race(asking);
+        }
+      }
+    } catch (err) {
+      if (!signal.aborted) {
+        throw err;
+      }
+    }
+    await Promise.all(asking);
+    options.signal.throwIfAborted();
+    return found;
+  }
+
+  /** Leaves the shard out for a while. */
+  evict(offer: Offer): void {
+    this.#evicted.set(candidateId(offer), this.#init.now() + this.#init.evictMs);
+  }
+
+  #usable(found: ReadonlyMap<string, Offer>): Offer[] {
+    const now = this.#init.now();
+    for (const [id, until] of this.#evicted) {
+      if (until <= now) {
+        this.#evicted.delete(id);
+      }
+    }
+    return [...found].filter(([id]) => !this.#evicted.has(id)).map(([, offer]) => offer);
+  }
+}

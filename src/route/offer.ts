@@ -1,0 +1,32 @@
+import { toString as bytesToString } from 'uint8arrays/to-string';
+import type { Candidate } from '../domain/route.ts';
+import { Health, type Advertisement, type SignedAdvertisement } from '../proto/peer_pb.js';
+
+/** A shard that a peer advertises, with what is needed to open a lane there. */
+export interface Offer extends Candidate {
+  readonly modelDigest: Uint8Array;
+  readonly nLayer: number;
+  /** Multiaddrs. */
+  readonly addresses: readonly string[];
+  /** As it was signed, to be forwarded verbatim. */
+  readonly signed: SignedAdvertisement;
+}
+
+/** REQUIRES: the advertisement has been verified. */
+export function offerOf(advertisement: Advertisement, signed: SignedAdvertisement): Offer {
+  return {
+    peerId: advertisement.peerId,
+    range: { first: advertisement.layerFirst, last: advertisement.layerLast },
+    nLayer: advertisement.nLayer,
+    modelDigest: advertisement.modelDigest,
+    engineClass: advertisement.engineClass,
+    bootId: bytesToString(advertisement.bootId, 'hex'),
+    decodeUs: advertisement.decodeUs,
+    lanes: advertisement.lanes,
+    sequencesFree: advertisement.sequencesFree,
+    cellsFree: advertisement.cellsFree,
+    unverified: advertisement.health !== Health.SERVING,
+    addresses: advertisement.addresses,
+    signed,
+  };
+}
