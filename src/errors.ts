@@ -154,6 +154,16 @@ export const ERROR_CODES = Object.freeze({
     'stop that program or choose another address'),
   ALREADY_STOPPED: entry(1015, 'a service was used before its start or after its stop',
     'start it first'),
+  UNAUTHORIZED: entry(1020, 'an HTTP request does not carry the key that this gateway wants',
+    'send the key as a bearer token'),
+  FORBIDDEN: entry(1021, 'an HTTP request names a host, or comes from a page, that this gateway does not let in',
+    'call it by a loopback name, or allow the host or origin in the configuration'),
+  PATH_UNKNOWN: entry(1022, 'an HTTP request has a path or method that does not exist here',
+    'call one of the paths that README.md lists'),
+  BODY_TOO_LARGE: entry(1023, 'the body of an HTTP request is longer than its limit',
+    'send less: the limit stands in the details'),
+  UNSUPPORTED: entry(1024, 'an HTTP request wants something that this version cannot do',
+    'leave out the field named in the details'),
 });
 
 export type ErrorCode = keyof typeof ERROR_CODES;

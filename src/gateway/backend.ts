@@ -2,6 +2,7 @@
  * What the gateway needs of the rest of the node. The composition root implements it from the text process and the
  * routes; the gateway knows neither.
  */
+import type { RouteSummary } from '../domain/route.ts';
 
 export interface AbortOptions {
   signal: AbortSignal;
@@ -84,10 +85,10 @@ export interface GenerationRequest {
 }
 
 export interface TokenLogprobs {
-  logprob: number;
+  readonly logprob: number;
   /** Most likely first. */
-  topIds: number[];
-  topLogprobs: number[];
+  readonly topIds: readonly number[];
+  readonly topLogprobs: readonly number[];
 }
 
 /** `end`: the last id of the event is the model's end token. */
@@ -95,25 +96,11 @@ export type FinishReason = 'end' | 'max_tokens' | 'context_full' | 'cancelled';
 
 export interface TokenEvent {
   /** May be empty when only `finish` is told. */
-  ids: number[];
+  readonly ids: readonly number[];
   /** One entry an id, when the request asked for logprobs. */
-  logprobs?: TokenLogprobs[];
+  readonly logprobs?: readonly TokenLogprobs[];
   /** On the last event only. */
-  finish?: FinishReason;
-}
-
-export interface RouteStage {
-  /** Peer id. */
-  peer: string;
-  /** Half open: `[first, last)`. */
-  layers: [number, number];
-  /** How its frames travel, for example `direct` or `bridge`. */
-  path: string;
-}
-
-export interface Route {
-  epoch: number;
-  stages: RouteStage[];
+  readonly finish?: FinishReason;
 }
 
 /**
@@ -122,7 +109,7 @@ export interface Route {
  * It is iterated once.
  */
 export interface Generation extends AsyncIterable<TokenEvent> {
-  readonly route: Route;
+  readonly route: RouteSummary;
   /** Leading tokens of the prompt that every stage still held. */
   readonly cachedTokens: number;
 }
