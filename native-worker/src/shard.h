@@ -24,6 +24,7 @@ struct ShardParams {
   uint32_t n_ctx = 4096;     // KV cells, shared by all sequences (unified KV)
   uint32_t n_seq_max = 16;   // sequence ids 0 .. n_seq_max-1; 256 at most
   uint32_t n_ubatch = 256;   // rows of one decode
+  uint32_t n_logits_max = 64; // rows of one decode that may want logits; at least n_seq_max is granted
   int32_t n_threads = 1;
   std::string kv_type = "f16";                 // f16 or f32
   std::function<bool(float)> on_progress;      // 0..1, never decreasing; false stops the load
@@ -32,6 +33,7 @@ struct ShardParams {
 // What was loaded, measured after the load. Sizes in bytes.
 struct ShardInfo {
   std::string architecture;
+  std::string engine_class;     // shards of equal classes compute equal bits from equal batches
   int32_t layer_first = 0;
   int32_t layer_last = 0;
   int32_t n_layer = 0;
@@ -42,6 +44,7 @@ struct ShardInfo {
   uint32_t n_seq_max = 0;
   uint32_t n_ubatch = 0;
   uint64_t weight_bytes = 0;    // tensors owned by the range
+  uint64_t weight_buffer_bytes = 0;  // the same as allocated: repacking and a tied output add to it
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;   // compute buffers
   bool is_head = false;         // first == 0: owns the token embedding, input is tokens
@@ -68,7 +71,8 @@ class Shard {
 
   // Runs rows in order. A head takes rows[i].token; any other shard takes boundary_in, ggml order
   // [n_embd, rows.size()] with n_embd contiguous. kDecodeFailed: nothing is said about the sequences of the batch;
-  // the caller clears or truncates them. REQUIRES rows.size() <= n_ubatch, consecutive positions per sequence.
+  // the caller clears or truncates them. REQUIRES rows.size() <= n_ubatch, consecutive positions per sequence; what
+  // breaks that (kLimitExceeded, kPositionInvalid, kTokenInvalid) is refused before anything is computed.
   Status Decode(std::span<const Row> rows, const float * boundary_in);
 
   // After an ok Decode, until the next one. Non-tail: the residual stream before layer `last`, [n_embd, rows] in row

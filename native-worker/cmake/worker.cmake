@@ -1,0 +1,59 @@
+# What is built from the patched tree: the worker, its libraries, and the tools that test and feed it.
+
+# The engine side: one layer range in one llama_context.
+add_library(meshnet_shard STATIC src/shard.cpp src/gguf_check.cpp)
+meshnet_ours(meshnet_shard)
+target_include_directories(meshnet_shard PUBLIC src)
+target_include_directories(meshnet_shard SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
+target_link_libraries(meshnet_shard PUBLIC llama)
+target_compile_definitions(meshnet_shard PRIVATE
+  MESHNET_LLAMA_TREE="${MESHNET_LLAMA_TREE}" MESHNET_PATCHED_TREE="${MESHNET_PATCHED_TREE}")
+
+# Messages and services of proto/.
+find_package(Protobuf REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+set(proto_dir "${CMAKE_CURRENT_SOURCE_DIR}/../proto")
+set(generated "${CMAKE_BINARY_DIR}/generated")
+file(MAKE_DIRECTORY "${generated}")
+set(proto_sources)
+foreach(name seam worker)
+  add_custom_command(
+    OUTPUT ${generated}/${name}.pb.cc ${generated}/${name}.pb.h ${generated}/${name}.grpc.pb.cc ${generated}/${name}.grpc.pb.h
+    COMMAND protobuf::protoc --proto_path=${proto_dir} --cpp_out=${generated} --grpc_out=${generated}
+            --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${proto_dir}/${name}.proto
+    DEPENDS ${proto_dir}/seam.proto ${proto_dir}/${name}.proto
+    VERBATIM)
+  list(APPEND proto_sources ${generated}/${name}.pb.cc ${generated}/${name}.grpc.pb.cc)
+endforeach()
+add_library(meshnet_proto STATIC ${proto_sources})
+target_include_directories(meshnet_proto SYSTEM PUBLIC "${generated}")
+target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC)
+
+# Our own code above the shard. A new file in src/ is added to this list.
+set(core_files
+  boot_token cpu_limit digest engine frame ledger lane parent_watch sampler scheduler seam service text text_vocabulary tls)
+set(core_sources)
+foreach(name ${core_files})
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}.cpp")
+    list(APPEND core_sources src/${name}.cpp)
+  endif()
+endforeach()
+if(core_sources)
+  add_library(meshnet_core STATIC ${core_sources})
+  meshnet_ours(meshnet_core)
+  target_link_libraries(meshnet_core PUBLIC meshnet_shard meshnet_proto llama-common OpenSSL::Crypto Threads::Threads)
+endif()
+if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/main.cpp")
+  meshnet_program(meshnet-worker src/main.cpp)
+  target_link_libraries(meshnet-worker PRIVATE meshnet_core)
+endif()
+
+# Tools and tests.
+meshnet_program(meshnet-testmodel tools/testmodel.cpp)
+target_link_libraries(meshnet-testmodel PRIVATE llama)
+target_compile_definitions(meshnet-testmodel PRIVATE MESHNET_VOCAB_DIR="${MESHNET_LLAMA_DIR}/models")
+
+meshnet_program(meshnet-parity test/parity.cpp test/parity_script.cpp test/parity_chain.cpp test/parity_sparse.cpp)
+target_link_libraries(meshnet-parity PRIVATE meshnet_shard)
