@@ -1,0 +1,234 @@
+import { EventEmitter, once } from 'node:events';
+import { LRUCache } from 'lru-cache';
+import { MeshnetError, isMeshnetError } from '../errors.ts';
+import { Text, type TextDescription } from '../proto/worker_pb.js';
+import type { BackoffInit } from './backoff.ts';
+import type { Child } from './child.ts';
+import { fromAbort } from './grpc-error.ts';
+import { type CallOptions, GrpcClient } from './grpc.ts';
+import type { AbortOptions } from './packet-duplex.ts';
+import { Supervisor } from './supervisor.ts';
+
+export interface TextProcessInit {
+  /** Absolute path of `meshnet-worker`. */
+  readonly binary: string;
+  /** Folder for sockets. */
+  readonly runtimeDir: string;
+  /** GGUF file; only its header is read. */
+  readonly model: string;
+  /** Hard limit of one call; the process is killed and started again when it is passed. @default 5000 ms */
+  readonly callTimeoutMs?: number;
+  /** From the spawn to the first answer. @default 60000 ms */
+  readonly startTimeoutMs?: number;
+  /** Ids whose text is remembered. @default 65536 */
+  readonly cachedPieces?: number;
+  readonly stopTimeoutMs?: number;
+  readonly backoff?: BackoffInit;
+}
+
+export interface RenderInput {
+  readonly messages: readonly unknown[];
+  readonly tools?: readonly unknown[];
+  readonly addGenerationPrompt: boolean;
+}
+
+/** A request body is at most 4 MiB; its ids take at most about as many bytes again. */
+const MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Ids of one call for pieces. */
+const PIECES_PER_CALL = 16_384;
+
+interface Boot {
+  readonly child: Child;
+  readonly client: GrpcClient;
+}
+
+/** Vocabulary, chat template and grammars of one model, in a process that can be thrown away. */
+export class TextProcess {
+  readonly #init: TextProcessInit;
+  readonly #supervisor: Supervisor;
+  readonly #events = new EventEmitter<{ ready: []; failed: [] }>();
+  readonly #pieces: LRUCache<string, Uint8Array>;
+  #boot: Boot | undefined;
+  #description: TextDescription | undefined;
+  #failure: MeshnetError | undefined;
+  #stop = new AbortController();
+
+  constructor(init: TextProcessInit) {
+    this.#init = init;
+    this.#pieces = new LRUCache({ max: init.cachedPieces ?? 65_536 });
+    this.#events.setMaxListeners(1024);
+    this.#supervisor = new Supervisor({
+      what: 'text process',
+      child: {
+        binary: init.binary,
+        runtimeDir: init.runtimeDir,
+        stopTimeoutMs: init.stopTimeoutMs,
+        args: ({ socketPath, tokenFile }) => [
+          '--text', '--model', init.model, '--control', socketPath, '--token-file', tokenFile,
+          '--parent-pid', String(process.pid),
+        ],
+      },
+      backoff: { baseMs: 100, ...init.backoff },
+      live: (child, useful, signal) => this.#live(child, useful, signal),
+      onLost: () => undefined,
+      onFailed: (err) => {
+        this.#failure = err;
+        this.#events.emit('failed');
+      },
+    });
+  }
+
+  start(): void {
+    this.#stop = new AbortController();
+    this.#failure = undefined;
+    this.#supervisor.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#supervisor.stop();
+  }
+
+  /** Of the vocabulary. @throws {MeshnetError} WORKER_LOST before the first start has ended, see `ready` */
+  get description(): TextDescription {
+    if (this.#description === undefined) {
+      throw this.#failure ?? new MeshnetError('WORKER_LOST', 'the text process has not answered yet');
+    }
+    return this.#description;
+  }
+
+  /** Ids that end a generation. */
+  get endIds(): ReadonlySet<number> {
+    return new Set(this.description.endIds);
+  }
+
+  /** @throws {MeshnetError} what it failed with for good; CANCELLED, DEADLINE_EXCEEDED */
+  async ready(options: AbortOptions): Promise<TextDescription> {
+    await this.#running(options);
+    return this.description;
+  }
+
+  /** Messages to prompt by the model's chat template. @throws {MeshnetError} TEXT_FAILED, WORKER_LOST */
+  async render(input: RenderInput, options: AbortOptions): Promise<{ prompt: string; ids: number[] }> {
+    const request = {
+      messagesJson: JSON.stringify(input.messages),
+      toolsJson: input.tools === undefined || input.tools.length === 0 ? '' : JSON.stringify(input.tools),
+      addGenerationPrompt: input.addGenerationPrompt,
+    };
+    const { prompt, ids } = await this.#call((client, call) => client.unary(Text.method.render, request, call), options);
+    return { prompt, ids };
+  }
+
+  /** Plain text to ids. `addSpecial` (default true): the tokens that the vocabulary puts around a text. */
+  async tokenize(
+    text: string,
+    options: AbortOptions & { addSpecial?: boolean; parseSpecial?: boolean },
+  ): Promise<number[]> {
+    const request = { text, addSpecial: options.addSpecial ?? true, parseSpecial: options.parseSpecial ?? false };
+    const { ids } = await this.#call((client, call) => client.unary(Text.method.tokenize, request, call), options);
+    return ids;
+  }
+
+  /** The bytes of each id; concatenated they are the text. Of control tokens only with `special`. */
+  async pieces(ids: readonly number[], options: AbortOptions & { special?: boolean }): Promise<Uint8Array[]> {
+    const special = options.special ?? false;
+    const keyOf = (id: number): string => (special ? `s${id}` : `${id}`);
+    const found = new Map(ids.map((id) => [id, this.#pieces.get(keyOf(id))]));
+    const missing = [...found].filter(([, piece]) => piece === undefined).map(([id]) => id);
+    for (let at = 0; at < missing.length; at += PIECES_PER_CALL) {
+      const part = missing.slice(at, at + PIECES_PER_CALL);
+      const request = { ids: part, special };
+      const { pieces } = await this.#call((client, call) => client.unary(Text.method.pieces, request, call), options);
+      if (pieces.length !== part.length) {
+        throw new MeshnetError('TEXT_FAILED', 'the text process left pieces out', {
+          details: { asked: part.length, got: pieces.length },
+        });
+      }
+      for (const [i, id] of part.entries()) {
+        const piece = pieces[i] as Uint8Array;
+        found.set(id, piece);
+        this.#pieces.set(keyOf(id), piece);
+      }
+    }
+    return ids.map((id) => found.get(id) as Uint8Array);
+  }
+
+  /** GBNF of a JSON schema. @throws {MeshnetError} GRAMMAR_INVALID */
+  async grammarFromSchema(jsonSchema: string, options: AbortOptions): Promise<string> {
+    const { grammar } = await this.#call(
+      (client, call) => client.unary(Text.method.grammarFromSchema, { jsonSchema }, call),
+      options,
+    );
+    return grammar;
+  }
+
+  /**
+   * One call within the hard limit. A process that is past it may be busy for ever, so it is killed; whoever lost a call
+   * by that, and has not been the cause, is served by the next one.
+   */
+  async #call<T>(run: (client: GrpcClient, options: CallOptions) => Promise<T>, options: AbortOptions): Promise<T> {
+    const timeoutMs = this.#init.callTimeoutMs ?? 5_000;
+    for (let attempt = 1; ; attempt++) {
+      const boot = await this.#running(options);
+      try {
+        return await run(boot.client, { signal: options.signal, timeoutMs });
+      } catch (err) {
+        if (isMeshnetError(err, 'DEADLINE_EXCEEDED') && !options.signal.aborted) {
+          this.#drop(boot);
+          throw new MeshnetError('TEXT_FAILED', `the text process needed more than ${timeoutMs} ms`, {
+            cause: err,
+            details: { timeoutMs },
+          });
+        }
+        if (attempt > 1 || !isMeshnetError(err, 'WORKER_LOST') || options.signal.aborted) {
+          throw err;
+        }
+        this.#drop(boot);
+      }
+    }
+  }
+
+  /** Nobody gets this boot again; the supervisor makes another. */
+  #drop(boot: Boot): void {
+    boot.child.kill();
+    if (this.#boot === boot) {
+      this.#boot = undefined;
+    }
+  }
+
+  async #running(options: AbortOptions): Promise<Boot> {
+    const limit = AbortSignal.timeout(this.#init.startTimeoutMs ?? 60_000);
+    const signal = AbortSignal.any([options.signal, this.#stop.signal, limit]);
+    while (this.#boot === undefined) {
+      if (this.#failure !== undefined) {
+        throw this.#failure;
+      }
+      if (signal.aborted) {
+        throw fromAbort(signal, 'waiting for the text process');
+      }
+      const waited = new AbortController();
+      const wait = { signal: AbortSignal.any([signal, waited.signal]) };
+      const events = [once(this.#events, 'ready', wait), once(this.#events, 'failed', wait)];
+      await Promise.race(events).catch(() => undefined);
+      waited.abort();
+      await Promise.allSettled(events);
+    }
+    return this.#boot;
+  }
+
+  async #live(child: Child, useful: () => void, signal: AbortSignal): Promise<void> {
+    const client = new GrpcClient(child.target, MESSAGE_BYTES);
+    try {
+      const timeoutMs = this.#init.startTimeoutMs ?? 60_000;
+      await client.ready({ signal, timeoutMs });
+      this.#description = await client.unary(Text.method.describe, {}, { signal, timeoutMs });
+      this.#boot = { child, client };
+      useful();
+      this.#events.emit('ready');
+      await once(signal, 'abort');
+    } finally {
+      this.#boot = undefined;
+      client.close();
+    }
+  }
+}
