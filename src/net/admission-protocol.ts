@@ -12,7 +12,6 @@ export const ADMIT: ProtocolSpec = Object.freeze({
   maxOutboundStreams: 256,
   maxStreamsPerPeer: 256,
   maxStreams: 1024,
-  protect: true,
 });
 
 /** Until the first message of a stream that somebody opened. */

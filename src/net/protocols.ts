@@ -16,6 +16,4 @@ export interface ProtocolSpec {
   readonly maxStreamsPerPeer: number;
   /** Inbound, over all peers. */
   readonly maxStreams: number;
-  /** A peer with an open stream of this protocol keeps its connection when connections are pruned. */
-  readonly protect: boolean;
 }

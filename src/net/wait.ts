@@ -43,16 +43,7 @@ export function within<T>(work: Promise<T>, what: string, options: WaitOptions):
       clearTimeout(timer);
       signal?.removeEventListener('abort', onAbort);
     };
-    work.then(
-      (value) => {
-        finish();
-        resolve(value);
-      },
-      (err: unknown) => {
-        finish();
-        reject(err as Error);
-      },
-    );
+    work.finally(finish).then(resolve, reject);
     if (signal?.aborted === true) {
       onAbort();
     } else {
