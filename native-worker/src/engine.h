@@ -36,6 +36,7 @@ struct EngineStats {
   uint32_t cells_total = 0, cells_free = 0, sequences_total = 0, sequences_free = 0;
   uint32_t lanes = 0, queue_depth = 0;
   uint64_t ticks = 0, tokens_decoded = 0, tokens_prefilled = 0;
+  uint64_t stale_frames = 0;                         // of a branch or turn that was over
   uint32_t decode_tick_us = 0, prefill_tick_us = 0;  // medians of recent ticks
   float batch_size = 0;                              // mean of recent decode ticks
 };

@@ -36,6 +36,8 @@ class FrameSink {
   // Takes that much of the receiver's prefill credit, or takes none and returns false; Engine::Wake follows when more
   // has come. Engine thread.
   virtual bool ReserveCredit(uint64_t payload_bytes) = 0;
+  // Positions of one compute unit that both ends accept (Limits.max_chunk_tokens). Engine thread.
+  virtual uint32_t MaxChunkTokens() const { return UINT32_MAX; }
   // Prefill payload of this stream that the engine has read; the seam grants it to the sender again. Engine thread.
   virtual void Consumed(uint64_t payload_bytes) = 0;
   // After the frames already queued: an orderly Close. Engine thread.

@@ -1,0 +1,192 @@
+#include "engine_core.h"
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+
+#include "bounds.h"
+
+namespace meshnet {
+
+EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed)
+    : shard_(shard),
+      params_(params),
+      observer_(std::move(observer)),
+      meter_(meter),
+      freed_(std::move(freed)),
+      sequences_(shard, params.trace_logits),
+      runner_(shard, &sequences_, meter, params.trace_logits ? observer_.tick : nullptr),
+      // Several heads may share a later stage: a random start keeps their groups apart there.
+      next_group_((uint64_t{std::random_device{}()} << 16) + 1) {}
+
+void EngineCore::Open(const LaneParams & params, uint64_t instance, int32_t seq) {
+  const ShardInfo & info = shard_->info();
+  LaneSpec spec{.params = params,
+                .head = info.is_head,
+                .tail = info.is_tail,
+                .n_embd = static_cast<uint32_t>(info.n_embd),
+                .n_vocab = info.n_vocab,
+                .n_ubatch = info.n_ubatch,
+                .seq = seq,
+                .step_deadline_us = uint64_t{params_.step_deadline_ms} * 1000};
+  lanes_[params.key] = std::make_unique<Entry>(instance, std::move(spec), this);
+}
+
+void EngineCore::Attach(const LaneKey & key, uint64_t instance, Port port, std::shared_ptr<FrameSink> sink) {
+  if (Entry * entry = Find(key, instance)) {
+    entry->lane.ports.Attach(port, std::move(sink));
+    entry->lane.Unblock();
+  }
+}
+
+void EngineCore::OnFrame(const LaneKey & key, uint64_t instance, Port from, Frame frame) {
+  if (frame.has_error()) {
+    if (Entry * entry = Find(key, instance)) End(*entry, StatusOf(frame.error()), from, &frame);
+    return;
+  }
+  if (frame.has_close()) return OnClosed(key, instance, from);
+  OnLane(key, instance, [&](Entry & entry) -> Status {
+    const bool turn = frame.has_turn();
+    const uint64_t stale = entry.lane.stale_frames();
+    if (Status s = entry.lane.OnFrame(from, std::move(frame), NowUs()); !s.ok()) return s;
+    meter_->Stale(entry.lane.stale_frames() - stale);
+    const LaneSpec & spec = entry.lane.spec();
+    if (!turn || !spec.tail) return {};
+    return Sampler::Create(entry.lane.turn().announced(), spec.params.positions, shard_->vocab(), &entry.sampler);
+  });
+}
+
+void EngineCore::OnClosed(const LaneKey & key, uint64_t instance, Port from) {
+  OnLane(key, instance, [&](Entry & entry) { return entry.lane.OnClosed(from, NowUs()); });
+}
+
+void EngineCore::OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why) {
+  if (Entry * entry = Find(key, instance)) End(*entry, why, from);
+}
+
+void EngineCore::Release(const LaneKey & key, uint64_t instance, const Status & why) {
+  Entry * entry = Find(key, instance);
+  if (entry == nullptr) return;
+  const bool cut = why.ok() && entry->lane.busy();
+  End(*entry, cut ? Status(Code::kCancelled, "the lane was released during a turn") : why, std::nullopt);
+}
+
+void EngineCore::EndAll(const Status & why) {
+  while (!lanes_.empty()) End(*lanes_.begin()->second, why, std::nullopt);
+}
+
+void EngineCore::Unblock() {
+  for (auto & [key, entry] : lanes_) entry->lane.Unblock();
+}
+
+EngineCore::Entry * EngineCore::Find(const LaneKey & key, uint64_t instance) {
+  auto it = lanes_.find(key);
+  return it == lanes_.end() || it->second->instance != instance ? nullptr : it->second.get();
+}
+
+template <typename Step>
+void EngineCore::OnLane(const LaneKey & key, uint64_t instance, Step step) {
+  Entry * entry = Find(key, instance);
+  if (entry == nullptr) return;
+  Status status;
+  try {
+    status = step(*entry);
+  } catch (const std::exception & e) {
+    status = {Code::kInternal, e.what()};
+  }
+  if (status.ok()) return CloseIfDone(*entry);
+  End(*entry, status, std::nullopt);
+}
+
+void EngineCore::End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original) {
+  const LaneKey key = entry.lane.spec().params.key;
+  const uint64_t instance = entry.instance;
+  entry.lane.Abandon();
+  if (why.ok()) {
+    entry.lane.ports.CloseAll();
+  } else {
+    entry.lane.ports.SendAll(original != nullptr ? *original : ErrorFrame(why, key.stage), except);
+  }
+  sequences_.Clear(entry.lane.spec().seq);
+  lanes_.erase(key);
+  freed_(key, instance);
+  if (observer_.lane_ended) observer_.lane_ended(key, why);
+}
+
+void EngineCore::CloseIfDone(Entry & entry) {
+  if (entry.lane.wants_close()) End(entry, {}, std::nullopt);
+}
+
+void EngineCore::Expire(uint64_t now_us) {
+  for (auto it = lanes_.begin(); it != lanes_.end();) {
+    Entry & entry = *(it++)->second;
+    if (entry.lane.deadline_us() > now_us) continue;
+    End(entry, {Code::kSeamTimeout, "the next stage, or the one before, did not answer in time"}, std::nullopt);
+  }
+}
+
+std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
+  const ShardInfo & info = shard_->info();
+  for (;;) {
+    std::vector<Entry *> entries;
+    std::vector<Candidate> candidates;
+    RingLoad load;
+    wake_us_ = UINT64_MAX;
+    for (auto & [key, entry] : lanes_) {
+      const Lane & lane = entry->lane;
+      wake_us_ = std::min(wake_us_, lane.deadline_us());
+      if (lane.generating()) {
+        const uint32_t n_stages = std::max(1U, lane.spec().params.n_stages);
+        load.lanes++;
+        load.shares += 1.0 / n_stages;
+        load.n_stages = std::max(load.n_stages, n_stages);
+      }
+      auto candidate = lane.Ready();
+      if (!candidate) continue;
+      candidate->lane = entries.size();
+      entries.push_back(entry.get());
+      candidates.push_back(*candidate);
+    }
+    n_ready_ = static_cast<uint32_t>(candidates.size());
+    const Schedule schedule =
+        info.is_head ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
+                     : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
+    wake_us_ = std::min(wake_us_, schedule.wake_us);
+    if (schedule.picks.empty()) return {};
+
+    std::vector<TickLane> lanes;
+    for (const auto & pick : schedule.picks) {
+      Entry & entry = *entries[pick.lane];
+      const LaneRun run = entry.lane.Plan(pick.rows);
+      if (entry.lane.Reserve(run, now_us)) lanes.push_back({&entry.lane, entry.sampler.get(), run, {}});
+    }
+    if (!lanes.empty()) return lanes;
+  }
+}
+
+bool EngineCore::Tick() {
+  const uint64_t now = NowUs();
+  Expire(now);
+  std::vector<TickLane> lanes = Pick(now);
+  if (lanes.empty()) return false;
+  if (shard_->info().is_head) {
+    const GroupKey group{next_group_++, static_cast<uint32_t>(lanes.size())};
+    for (TickLane & lane : lanes) lane.run.group = group;
+  }
+  try {
+    runner_.Run(lanes);
+  } catch (const std::exception & e) {
+    for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
+  }
+  for (TickLane & lane : lanes) {
+    Entry & entry = *lanes_.at(lane.lane->spec().params.key);
+    if (!lane.status.ok()) {
+      End(entry, lane.status, std::nullopt);
+    } else {
+      CloseIfDone(entry);
+    }
+  }
+  return true;
+}
+
+}  // namespace meshnet

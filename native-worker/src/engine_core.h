@@ -1,0 +1,83 @@
+// EngineCore: the lanes of one shard and the loop's single steps. Engine puts a thread and an inbox in front of it.
+// Threads: the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine.h"
+#include "lane.h"
+#include "meter.h"
+#include "sampler.h"
+#include "scheduler.h"
+#include "tick.h"
+#include "trace.h"
+
+namespace meshnet {
+
+class EngineCore final : public LaneHost {
+ public:
+  // Told when the engine has ended a lane and cleared its sequence, so that the id may be given out again.
+  using Freed = std::function<void(const LaneKey &, uint64_t instance)>;
+
+  // `shard` and `meter` outlive the core.
+  EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed);
+
+  // Each of these does nothing when that life of the lane is over.
+  void Open(const LaneParams & params, uint64_t instance, int32_t seq);
+  void Attach(const LaneKey & key, uint64_t instance, Port port, std::shared_ptr<FrameSink> sink);
+  void OnFrame(const LaneKey & key, uint64_t instance, Port from, Frame frame);
+  void OnClosed(const LaneKey & key, uint64_t instance, Port from);
+  void OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why);
+  void Release(const LaneKey & key, uint64_t instance, const Status & why);
+  void EndAll(const Status & why);
+  // Credit has come for somebody.
+  void Unblock();
+  // A synthetic bundle through sequence `seq`, which is clear afterwards.
+  Status Probe(uint32_t n_tokens, int32_t seq, Engine::ProbeResult * out);
+
+  // Runs one tick if any lane can run. False: nothing to do before WakeUs, or news.
+  bool Tick();
+  uint64_t WakeUs() const { return wake_us_; }
+  uint32_t n_ready() const { return n_ready_; }
+
+  Status Truncate(int32_t seq, int32_t keep) override { return sequences_.Truncate(seq, keep); }
+  void Settle(const GroupKey & group) override { book_.Settle(group); }
+
+ private:
+  struct Entry {
+    Entry(uint64_t id, LaneSpec spec, LaneHost * host) : instance(id), lane(std::move(spec), host) {}
+    uint64_t instance;
+    Lane lane;
+    std::unique_ptr<Sampler> sampler;
+  };
+
+  Entry * Find(const LaneKey & key, uint64_t instance);
+  // Runs `step` on the lane; what it returns or throws, if not ok, ends the lane.
+  template <typename Step>
+  void OnLane(const LaneKey & key, uint64_t instance, Step step);
+  // Ends the lane: neighbours first, but not the one at `except`. Ok: an orderly close.
+  void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
+  void CloseIfDone(Entry & entry);
+  void Expire(uint64_t now_us);
+  std::vector<TickLane> Pick(uint64_t now_us);
+
+  Shard * shard_;
+  EngineParams params_;
+  EngineObserver observer_;
+  Meter * meter_;
+  Freed freed_;
+  Sequences sequences_;
+  TickRunner runner_;
+  GroupBook book_;
+  std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
+  uint64_t next_group_;
+  uint64_t wake_us_ = UINT64_MAX;
+  uint32_t n_ready_ = 0;
+};
+
+}  // namespace meshnet

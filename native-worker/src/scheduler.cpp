@@ -1,0 +1,135 @@
+#include "scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace meshnet {
+namespace {
+
+struct GroupState {
+  uint64_t first_us = UINT64_MAX;
+  uint32_t present = 0;  // complete or blocked
+  bool runnable = false; // someone in it can run
+};
+
+// Groups of the candidates that `wanted` lets through.
+template <typename Wanted>
+std::map<GroupKey, GroupState> Groups(std::span<const Candidate> candidates, Wanted wanted) {
+  std::map<GroupKey, GroupState> groups;
+  for (const Candidate & c : candidates) {
+    if (!c.complete || !wanted(c)) continue;
+    GroupState & group = groups[c.group];
+    group.present++;
+    if (c.blocked) continue;
+    group.first_us = std::min(group.first_us, c.since_us);
+    group.runnable = true;
+  }
+  return groups;
+}
+
+// When the group may run: now if everybody is here.
+uint64_t DueAt(const GroupKey & key, const GroupState & state, const GroupBook & book, uint64_t wait_us) {
+  const bool whole = uint64_t{state.present} + book.settled(key) >= key.size;
+  return whole ? 0 : state.first_us + wait_us;
+}
+
+void SortByLane(std::vector<Pick> & picks) {
+  std::sort(picks.begin(), picks.end(), [](const Pick & a, const Pick & b) { return a.lane < b.lane; });
+}
+
+}  // namespace
+
+void GroupBook::Settle(const GroupKey & group) {
+  for (Entry & entry : entries_) {
+    if (entry.group == group) {
+      entry.n++;
+      return;
+    }
+  }
+  entries_.push_back({group, 1});
+  if (entries_.size() > kMaxGroups) entries_.pop_front();
+}
+
+uint32_t GroupBook::settled(const GroupKey & group) const {
+  for (const Entry & entry : entries_) {
+    if (entry.group == group) return entry.n;
+  }
+  return 0;
+}
+
+uint32_t DecodeCap(const RingLoad & load) {
+  const auto cap = std::max(1U, static_cast<uint32_t>(std::ceil(load.shares - 1e-9)));
+  if (load.n_stages <= 1) return std::max(cap, load.lanes);
+  const uint32_t rounded = (cap + 3) / 4 * 4;
+  const uint32_t groups = (load.lanes + rounded - 1) / rounded;
+  return groups >= load.n_stages ? rounded : cap;
+}
+
+Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
+                      uint32_t max_rows, uint64_t now_us, uint64_t wait_us) {
+  Schedule schedule;
+  const auto groups = Groups(candidates, [](const Candidate & c) { return c.decode; });
+  std::vector<const Candidate *> decode;
+  std::vector<const Candidate *> prefill;
+  for (const Candidate & c : candidates) {
+    if (!c.complete || c.blocked) continue;
+    if (!c.decode) {
+      prefill.push_back(&c);
+      continue;
+    }
+    const uint64_t due = DueAt(c.group, groups.at(c.group), book, wait_us);
+    if (due <= now_us) {
+      decode.push_back(&c);
+    } else {
+      schedule.wake_us = std::min(schedule.wake_us, due);
+    }
+  }
+
+  const auto older = [](const Candidate * a, const Candidate * b) { return a->since_us < b->since_us; };
+  std::stable_sort(decode.begin(), decode.end(), older);
+  std::stable_sort(prefill.begin(), prefill.end(), older);
+  uint32_t left = max_rows;
+  const size_t n_decode = std::min<size_t>({decode.size(), DecodeCap(load), left});
+  for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
+  left -= static_cast<uint32_t>(n_decode);
+  for (const Candidate * c : prefill) {
+    if (left == 0) break;
+    const uint32_t rows = std::min(left, c->rows);
+    schedule.picks.push_back({c->lane, rows});
+    left -= rows;
+  }
+  SortByLane(schedule.picks);
+  return schedule;
+}
+
+Schedule ScheduleLater(std::span<const Candidate> candidates, const GroupBook & book, uint32_t max_rows,
+                       uint64_t now_us, uint64_t wait_us) {
+  Schedule schedule;
+  const auto groups = Groups(candidates, [](const Candidate &) { return true; });
+  const GroupKey * chosen = nullptr;
+  uint64_t oldest = UINT64_MAX;
+  for (const auto & [key, state] : groups) {
+    if (!state.runnable) continue;
+    const uint64_t due = DueAt(key, state, book, wait_us);
+    if (due > now_us) {
+      schedule.wake_us = std::min(schedule.wake_us, due);
+    } else if (state.first_us < oldest) {
+      oldest = state.first_us;
+      chosen = &key;
+    }
+  }
+  if (chosen == nullptr) return schedule;
+
+  uint32_t left = max_rows;
+  for (const Candidate & c : candidates) {
+    if (left == 0) break;
+    if (!c.complete || c.blocked || c.group != *chosen) continue;
+    const uint32_t rows = std::min(left, c.rows);
+    schedule.picks.push_back({c.lane, rows});
+    left -= rows;
+  }
+  return schedule;
+}
+
+}  // namespace meshnet

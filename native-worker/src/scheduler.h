@@ -1,0 +1,77 @@
+// Scheduler: which lanes share the next tick, and how many rows each of them gets.
+// Threads: pure rules and one small book; the engine thread.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+namespace meshnet {
+
+// The head tick that a unit belongs to, as its frames say. A hint: it decides how long to wait, never how much to take.
+struct GroupKey {
+  uint64_t number = 0;
+  uint32_t size = 0;
+  auto operator<=>(const GroupKey &) const = default;
+};
+
+// Lanes that a group need not be waited for: they have run, or will not come. Remembers the newest groups only.
+class GroupBook {
+ public:
+  void Settle(const GroupKey & group);
+  uint32_t settled(const GroupKey & group) const;
+
+ private:
+  struct Entry {
+    GroupKey group;
+    uint32_t n = 0;
+  };
+  static constexpr size_t kMaxGroups = 256;  // as many as lanes can be in different groups
+  std::deque<Entry> entries_;
+};
+
+// A lane that could run now. Candidates come in the order of their lane keys, each lane once.
+struct Candidate {
+  size_t lane = 0;         // the caller's index
+  bool decode = false;     // one row, next to a running generation; otherwise prefill
+  uint32_t rows = 0;       // that it could use
+  bool complete = true;    // its unit is whole; a unit that is not never runs
+  bool blocked = false;    // waits for credit: nobody waits for it
+  GroupKey group{};
+  uint64_t since_us = 0;   // when it became ready
+};
+
+struct Pick {
+  size_t lane = 0;
+  uint32_t rows = 0;
+};
+
+struct Schedule {
+  std::vector<Pick> picks;  // in the order of the candidates; empty: nothing can run yet
+  uint64_t wake_us = UINT64_MAX;  // when to ask again if nothing else happens
+};
+
+// Decoding lanes of a head, ready or on their way round the ring.
+struct RingLoad {
+  uint32_t lanes = 0;
+  double shares = 0;        // sum of 1 / n_stages
+  uint32_t n_stages = 1;    // of the longest ring
+};
+
+// How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded up to
+// the four rows that the kernels like where that leaves a group for every stage.
+uint32_t DecodeCap(const RingLoad & load);
+
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows. Lanes that went round as one
+// group are waited for, wait_us at most.
+Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
+                      uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
+
+// A later stage's tick: one group of a head, whole, or what has come of it wait_us after its first unit.
+Schedule ScheduleLater(std::span<const Candidate> candidates, const GroupBook & book, uint32_t max_rows,
+                       uint64_t now_us, uint64_t wait_us);
+
+}  // namespace meshnet
