@@ -85,7 +85,7 @@ const frames: Record<string, Init<typeof Frame>> = {
   },
   opened: {
     lane,
-    opened: { version: 1, attempt: 2, layerFirst: 1, layerLast: 2, limits, creditBytes: 5_000_000_000n, nextSeq: 1n },
+    opened: { version: 1, attempt: 2, layerFirst: 1, layerLast: 2, limits, creditBytes: 3_000_000_000n, nextSeq: 1n },
   },
   turn,
   'turn-tokens': turnTokens,
