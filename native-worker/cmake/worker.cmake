@@ -31,9 +31,18 @@ add_library(meshnet_proto STATIC ${proto_sources})
 target_include_directories(meshnet_proto SYSTEM PUBLIC "${generated}")
 target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC)
 
+# The engine thread and what it decides: lanes, ticks, sampling. Knows frames, but neither sockets nor gRPC calls.
+add_library(meshnet_engine STATIC
+  src/bundle.cpp src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/grammar_check.cpp src/lane.cpp
+  src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/sampler.cpp
+  src/scheduler.cpp src/tick.cpp src/trace.cpp)
+meshnet_ours(meshnet_engine)
+target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
+target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL::Crypto Threads::Threads)
+
 # Our own code above the shard. A new file in src/ is added to this list.
 set(core_files
-  boot_token cpu_limit digest engine frame ledger lane parent_watch sampler scheduler seam service text text_vocabulary tls)
+  boot_token cpu_limit digest frame parent_watch seam service text text_vocabulary tls)
 set(core_sources)
 foreach(name ${core_files})
   if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}.cpp")
@@ -43,17 +52,49 @@ endforeach()
 if(core_sources)
   add_library(meshnet_core STATIC ${core_sources})
   meshnet_ours(meshnet_core)
-  target_link_libraries(meshnet_core PUBLIC meshnet_shard meshnet_proto llama-common OpenSSL::Crypto Threads::Threads)
+  target_link_libraries(meshnet_core PUBLIC meshnet_engine meshnet_shard meshnet_proto llama-common OpenSSL::Crypto Threads::Threads)
 endif()
 if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/main.cpp")
   meshnet_program(meshnet-worker src/main.cpp)
   target_link_libraries(meshnet-worker PRIVATE meshnet_core)
 endif()
 
-# Tools and tests.
+# Tools.
 meshnet_program(meshnet-testmodel tools/testmodel.cpp)
 target_link_libraries(meshnet-testmodel PRIVATE llama)
 target_compile_definitions(meshnet-testmodel PRIVATE MESHNET_VOCAB_DIR="${MESHNET_LLAMA_DIR}/models")
 
 meshnet_program(meshnet-parity test/parity.cpp test/parity_script.cpp test/parity_chain.cpp test/parity_sparse.cpp)
 target_link_libraries(meshnet-parity PRIVATE meshnet_shard)
+
+meshnet_program(meshnet-replay tools/replay.cpp)
+target_link_libraries(meshnet-replay PRIVATE meshnet_shard OpenSSL::Crypto)
+
+# Tests that ctest runs: test/NAME.cpp is a program that exits with 0 when all is well.
+function(meshnet_test name)
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/test/${name}.cpp")
+    add_executable(${name} test/${name}.cpp)
+    meshnet_ours(${name})
+    target_link_libraries(${name} PRIVATE meshnet_core)
+    add_test(NAME ${name} COMMAND ${name} ${ARGN})
+  endif()
+endfunction()
+
+add_executable(shard_test test/shard_test.cpp)
+meshnet_ours(shard_test)
+target_link_libraries(shard_test PRIVATE meshnet_shard)
+add_test(NAME shard_model COMMAND meshnet-testmodel --out shard_test.gguf --layers 3 --embd 64 --ffn 128)
+add_test(NAME shard_test COMMAND shard_test shard_test.gguf)
+set_tests_properties(shard_model PROPERTIES FIXTURES_SETUP shard_model)
+set_tests_properties(shard_test PROPERTIES FIXTURES_REQUIRED shard_model)
+
+meshnet_test(text_test "${MESHNET_LLAMA_DIR}/models/ggml-vocab-llama-bpe.gguf")
+
+# The engine's tests, on GoogleTest; those that need a model get the path of a generated one.
+find_package(GTest REQUIRED)
+add_executable(engine_test test/engine_test.cpp test/engine_ring.cpp test/lane_test.cpp test/ledger_test.cpp
+  test/sampler_test.cpp test/scheduler_test.cpp)
+meshnet_ours(engine_test)
+target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
+add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)
+set_tests_properties(engine_test PROPERTIES FIXTURES_REQUIRED shard_model)
