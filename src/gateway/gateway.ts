@@ -1,0 +1,187 @@
+import type { ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { MeshnetError } from '../errors.ts';
+import { isLoopback } from './access.ts';
+import type { Backend } from './backend.ts';
+import { Chats, type ChatSummary } from './chat.ts';
+import { parseChatRequest, type ChatRequest } from './chat-request.ts';
+import { EventStream } from './event-stream.ts';
+import { GATEWAY_DEFAULTS, type GatewayInit, type GatewaySettings } from './gateway-init.ts';
+import { createHttpServer, type GatewayLog } from './http-server.ts';
+import { parseJsonBody } from './json-body.ts';
+import { findModel, modelList, modelObject } from './model-list.ts';
+
+export interface GatewayComponents {
+  backend: Backend;
+  log: GatewayLog;
+}
+
+/** Base URLs are written with and without it. */
+const PREFIXES = ['', '/v1'];
+/** Names of unknown request fields that have been logged; more than any client has. */
+const MAX_LOGGED_FIELDS = 256;
+
+/** The OpenAI API of a node. Once stopped it can be started again. */
+export class Gateway {
+  readonly #backend: Backend;
+  readonly #log: GatewayLog;
+  readonly #settings: GatewaySettings;
+  readonly #chats: Chats;
+  readonly #loggedFields = new Set<string>();
+  readonly #running = new Set<Promise<unknown>>();
+  #app: FastifyInstance | undefined;
+  #stopping = new AbortController();
+
+  /** Throws CONFIG_INVALID when strangers could use it without a key. */
+  constructor({ backend, log }: GatewayComponents, init: GatewayInit = {}) {
+    const set = Object.fromEntries(Object.entries(init).filter(([, value]) => value !== undefined));
+    this.#settings = Object.freeze({ ...GATEWAY_DEFAULTS, ...set });
+    if (!isLoopback(this.#settings.host) && this.#settings.key === undefined) {
+      throw new MeshnetError('CONFIG_INVALID', 'the API can be reached from outside and has no key', {
+        details: { setting: 'key', host: this.#settings.host },
+      });
+    }
+    this.#backend = backend;
+    this.#log = log;
+    this.#chats = new Chats(backend, this.#settings);
+  }
+
+  /** Throws ADDRESS_IN_USE, CONFIG_INVALID when there is no such address. */
+  async start(): Promise<void> {
+    this.#stopping = new AbortController();
+    const app = createHttpServer(this.#settings, this.#log);
+    for (const prefix of PREFIXES) {
+      app.get(`${prefix}/health`, async (_request, reply) => await this.#health(reply));
+      app.get(`${prefix}/models`, async () => modelList(this.#backend.models()));
+      app.get(`${prefix}/models/*`, async (request) => {
+        return modelObject(findModel(this.#backend.models(), (request.params as Record<string, string>)['*'] ?? ''));
+      });
+      app.post(`${prefix}/chat/completions`, async (request, reply) => await this.#track(this.#chat(request, reply)));
+    }
+    const { host, port } = this.#settings;
+    try {
+      await app.listen({ host, port });
+    } catch (cause) {
+      const code = (cause as NodeJS.ErrnoException).code === 'EADDRINUSE' ? 'ADDRESS_IN_USE' : 'CONFIG_INVALID';
+      throw new MeshnetError(code, 'the API cannot listen', { cause, details: { host, port } });
+    }
+    this.#app = app;
+  }
+
+  /** Running answers are told, as an error in their stream, before their connections end. */
+  async stop(): Promise<void> {
+    const app = this.#app;
+    this.#app = undefined;
+    if (app === undefined) {
+      return;
+    }
+    this.#stopping.abort(new MeshnetError('DRAINING', 'the node is stopping'));
+    await Promise.allSettled(this.#running);
+    await app.close();
+  }
+
+  /** Where it listens. Throws ALREADY_STOPPED when it does not. */
+  get url(): string {
+    const address = this.#app?.server.address() as AddressInfo | null | undefined;
+    if (address == null) {
+      throw new MeshnetError('ALREADY_STOPPED', 'the API is not running');
+    }
+    return `http://${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
+  }
+
+  async #health(reply: FastifyReply): Promise<object> {
+    const { ready, details } = this.#backend.health();
+    reply.code(ready ? 200 : 503);
+    return { ...details, status: ready ? 'ok' : 'unavailable', answers: this.#running.size };
+  }
+
+  async #track<T>(work: Promise<T>): Promise<T> {
+    this.#running.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#running.delete(work);
+    }
+  }
+
+  async #chat(http: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+    const started = performance.now();
+    const request = parseChatRequest(jsonBodyOf(http));
+    this.#logUnknown(request.unknownFields);
+    if (this.#running.size >= this.#settings.maxAnswers) {
+      throw new MeshnetError('BUSY', undefined, { details: { running: this.#running.size } });
+    }
+    const gone = clientGone(reply.raw);
+    const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);
+    try {
+      const chat = await this.#chats.open(request, { signal });
+      reply.header('x-meshnet-route', JSON.stringify(chat.generation.route));
+      if (request.stream) {
+        const summary = await this.#chats.stream(chat, request, this.#events(reply));
+        this.#logEnd(http, request, summary, started);
+        return reply;
+      }
+      const { completion, summary } = await this.#chats.complete(chat, request);
+      this.#logEnd(http, request, summary, started);
+      reply.header('openai-processing-ms', Math.round(performance.now() - started));
+      return completion;
+    } catch (err) {
+      if (!reply.sent) {
+        throw err;
+      }
+      this.#log.info({ request: http.id, model: request.model, err }, 'answer broken off');
+      return reply;
+    } finally {
+      // An answer that has ended does not notice; one that has not is cancelled on every stage.
+      gone.abort(new MeshnetError('CANCELLED'));
+    }
+  }
+
+  #events(reply: FastifyReply): EventStream {
+    const headers = Object.fromEntries(Object.entries(reply.getHeaders()).map(([name, value]) => [name, String(value)]));
+    reply.hijack();
+    return new EventStream(reply.raw, headers, this.#settings);
+  }
+
+  #logEnd(http: FastifyRequest, { model, stream }: ChatRequest, summary: ChatSummary, started: number): void {
+    const ms = Math.round(performance.now() - started);
+    this.#log.info({ request: http.id, model, stream, ms, ...summary }, 'answered');
+  }
+
+  #logUnknown(fields: readonly string[]): void {
+    for (const field of fields) {
+      if (!this.#loggedFields.has(field) && this.#loggedFields.size < MAX_LOGGED_FIELDS) {
+        this.#loggedFields.add(field);
+        this.#log.info({ field: field.slice(0, 64) }, 'requests have a field that is not known here');
+      }
+    }
+  }
+}
+
+function jsonBodyOf(request: FastifyRequest): Record<string, unknown> {
+  const type = request.headers['content-type'] ?? '';
+  if (!/^application\/([\w.-]+\+)?json\s*(;|$)/i.test(type)) {
+    throw new MeshnetError('REQUEST_INVALID', 'the body has to be of type application/json', {
+      details: { param: 'body', contentType: type.slice(0, 100) },
+    });
+  }
+  return parseJsonBody(request.body instanceof Uint8Array ? request.body : new Uint8Array());
+}
+
+/** Aborts when the connection closes before the answer is complete. */
+function clientGone(response: ServerResponse): AbortController {
+  const controller = new AbortController();
+  const abort = (): void => controller.abort(new MeshnetError('CANCELLED', 'the client has gone'));
+  if (response.destroyed) {
+    abort();
+  }
+  response.once('close', () => {
+    if (!response.writableFinished) {
+      abort();
+    }
+  });
+  // A write that crosses the close of the connection.
+  response.on('error', abort);
+  return controller;
+}
