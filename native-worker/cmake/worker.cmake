@@ -18,7 +18,7 @@ set(proto_dir "${CMAKE_CURRENT_SOURCE_DIR}/../proto")
 set(generated "${CMAKE_BINARY_DIR}/generated")
 file(MAKE_DIRECTORY "${generated}")
 set(proto_sources)
-foreach(name seam worker)
+foreach(name seam peer worker)
   add_custom_command(
     OUTPUT ${generated}/${name}.pb.cc ${generated}/${name}.pb.h ${generated}/${name}.grpc.pb.cc ${generated}/${name}.grpc.pb.h
     COMMAND protobuf::protoc --proto_path=${proto_dir} --cpp_out=${generated} --grpc_out=${generated}
@@ -88,7 +88,10 @@ add_test(NAME shard_test COMMAND shard_test shard_test.gguf)
 set_tests_properties(shard_model PROPERTIES FIXTURES_SETUP shard_model)
 set_tests_properties(shard_test PROPERTIES FIXTURES_REQUIRED shard_model)
 
-meshnet_test(text_test "${MESHNET_LLAMA_DIR}/models/ggml-vocab-llama-bpe.gguf")
+add_test(NAME text_model COMMAND meshnet-testmodel --out text_test.gguf --layers 1 --embd 64 --ffn 64 --tied yes --vocab llama-bpe)
+set_tests_properties(text_model PROPERTIES FIXTURES_SETUP text_model)
+meshnet_test(text_test text_test.gguf)
+set_tests_properties(text_test PROPERTIES FIXTURES_REQUIRED text_model)
 
 # The engine's tests, on GoogleTest; those that need a model get the path of a generated one.
 find_package(GTest REQUIRED)
@@ -98,3 +101,11 @@ meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)
 set_tests_properties(engine_test PROPERTIES FIXTURES_REQUIRED shard_model)
+
+# Bytes that the TypeScript side reads too. Needs the codec only.
+add_executable(golden_test test/golden_test.cpp src/frame.cpp src/frame_scan.cpp)
+meshnet_ours(golden_test)
+target_include_directories(golden_test PRIVATE src)
+target_compile_definitions(golden_test PRIVATE MESHNET_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/../test/golden")
+target_link_libraries(golden_test PRIVATE meshnet_proto GTest::gtest_main OpenSSL::Crypto)
+add_test(NAME golden_test COMMAND golden_test)
