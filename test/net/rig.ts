@@ -63,6 +63,14 @@ export async function rejects(work: Promise<unknown>, code: ErrorCode, details: 
   return err;
 }
 
+export async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const all: T[] = [];
+  for await (const item of items) {
+    all.push(item);
+  }
+  return all;
+}
+
 /** A TCP server that accepts and then does as it is told. */
 export async function rawServer(rig: Rig, onSocket: (socket: Socket) => void = () => undefined): Promise<number> {
   const sockets = new Set<Socket>();
