@@ -1,22 +1,16 @@
 /** Names that a person may use for a model. A peer never adds one. */
-import { z } from 'zod';
 
-/** What a configuration file may say of a name. */
-export const CatalogueEntrySchema = z.strictObject({
+export interface CatalogueEntry {
   /** As `parseSource` reads it. */
-  source: z.string().min(1).max(2048),
-  /** Of the whole file. */
-  sha256: z.string().regex(/^[0-9a-f]{64}$/).optional(),
-  bytes: z.int().positive().optional(),
+  readonly source: string;
+  /** Of the whole file, lower-case hex. */
+  readonly sha256?: string | undefined;
+  readonly bytes?: number | undefined;
   /** Model digest, so that a node without the weights knows which model the name means. */
-  digest: z.string().regex(/^[0-9a-f]{64}$/).optional(),
-});
+  readonly digest?: string | undefined;
+}
 
-export type CatalogueEntry = z.infer<typeof CatalogueEntrySchema>;
-
-export const CatalogueSchema = z.record(z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/), CatalogueEntrySchema);
-
-export type Catalogue = z.infer<typeof CatalogueSchema>;
+export type Catalogue = Readonly<Record<string, CatalogueEntry>>;
 
 export const DEFAULT_MODEL = 'smollm2-135m-instruct';
 

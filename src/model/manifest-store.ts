@@ -53,7 +53,7 @@ export class ManifestStore {
   /** The stored manifest of this digest; undefined when there is none or it is damaged. */
   async get(digest: Uint8Array): Promise<IdentifiedModel | undefined> {
     try {
-      const model = identify(await readBounded(this.#manifestPath(digest)));
+      const model = identify(await readBounded(this.pathOf(digest)));
       return equals(model.digest, digest) ? model : undefined;
     } catch {
       return undefined;
@@ -67,11 +67,11 @@ export class ManifestStore {
    */
   async put(manifestBytes: Uint8Array): Promise<IdentifiedModel> {
     const model = identify(manifestBytes);
-    await writeAtomically(this.#manifestPath(model.digest), 0o644, (handle) => handle.writeFile(manifestBytes));
+    await writeAtomically(this.pathOf(model.digest), 0o644, (handle) => handle.writeFile(manifestBytes));
     return model;
   }
 
-  #manifestPath(digest: Uint8Array): string {
+  pathOf(digest: Uint8Array): string {
     return join(this.#directory, `${bytesToString(digest, 'hex')}.manifest`);
   }
 

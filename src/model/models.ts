@@ -78,7 +78,7 @@ export class Models {
   async resolve(nameOrSource: string, options: ResolveOptions): Promise<OpenModel> {
     const { name, entry, source } = this.#lookup(nameOrSource);
     const progress = new Progress(options.onProgress ?? (() => {}));
-    const path = source.kind === 'path' ? resolve(source.path) : this.#cachePath(source);
+    const path = source.kind === 'path' ? resolve(source.path) : await this.#cachePath(source);
     let model: IdentifiedModel;
     if (options.manifestPath !== undefined) {
       model = await this.#partial(path, options.manifestPath, options, progress);
@@ -87,8 +87,13 @@ export class Models {
     } else {
       model = await this.#obtain(source, entry, { path, options, progress });
     }
-    progress.finish();
+    progress.finish(model.manifest.fileBytes);
     return { ...model, name, path };
+  }
+
+  /** Where the manifest of a resolved model lies, for `--manifest` beside a part of its file. */
+  manifestPath(digest: Uint8Array): string {
+    return this.#manifests.pathOf(digest);
   }
 
   /** A stored manifest. */
@@ -148,8 +153,9 @@ export class Models {
   }
 
   /** One file per source; the name of the source never leads out of the cache. */
-  #cachePath(source: Source): string {
-    const key = createHash('sha256').update(sourceKey(source)).digest('hex').slice(0, 16);
+  async #cachePath(source: Source): Promise<string> {
+    const version = source.kind === 'generated' ? await fileVersion(this.#init.generator) : '';
+    const key = createHash('sha256').update(`${sourceKey(source)}\0${version}`).digest('hex').slice(0, 16);
     return join(this.#init.cacheDirectory, 'models', `${key}-${safeFileName(source)}`);
   }
 
@@ -264,4 +270,14 @@ function assertExpected({ manifest }: IdentifiedModel, { sha256, bytes }: Catalo
 /** All of a source, query of a URL included. */
 function sourceKey(source: Source): string {
   return source.kind === 'http' ? source.url : sourceLabel(source);
+}
+
+/** Another build of the generator may write other models. */
+async function fileVersion(path: string | undefined): Promise<string> {
+  try {
+    const { size, mtimeMs } = await stat(path ?? '');
+    return `${size} ${mtimeMs}`;
+  } catch {
+    return '';
+  }
 }

@@ -80,10 +80,10 @@ export class Progress {
     this.#emit(notice);
   }
 
-  /** Everything is here and checked. */
-  finish(): void {
+  /** Everything is here and checked: `bytes`, if nothing had to be moved. */
+  finish(bytes: number): void {
     this.#phase = 'verify';
-    this.#total ??= this.#done;
+    this.#total ??= Math.max(bytes, this.#done);
     this.#done = this.#total;
     this.#emit();
   }

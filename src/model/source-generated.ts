@@ -1,5 +1,5 @@
 /** A small model with random weights, written by the native build's own generator. */
-import { stat } from 'node:fs/promises';
+import { rm, stat } from 'node:fs/promises';
 import { fileError } from './atomic-file.ts';
 import { MeshnetError } from '../errors.ts';
 import { ProgramMissingError, lastLine, runProgram } from './run-program.ts';
@@ -46,5 +46,8 @@ export async function generate(
       });
     }
     throw fileError(err, job.target);
+  } finally {
+    // What the generator was writing when it was stopped.
+    await rm(`${job.target}.part`, { force: true });
   }
 }
