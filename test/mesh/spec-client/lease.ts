@@ -65,18 +65,20 @@ export class Lease {
   /** Gives the lane back and waits until the stage has closed the stream. */
   async release(signal: AbortSignal): Promise<void> {
     clearInterval(this.#timer);
-    try {
-      await this.#stream.send(encode(AdmitRequest, { release: {} }), signal);
-      await this.#stream.close(signal);
-      for (let bytes = await this.#stream.receive(signal); bytes !== undefined; ) {
-        const reply = decode(AdmitReply, bytes);
-        ensure(reply.error === undefined, 'the lane did not end in order');
-        bytes = await this.#stream.receive(signal);
-      }
-    } catch (err) {
-      this.#stream.abort(err as Error);
-      throw err;
+    // The lane may have ended by itself after Close: then the stage has said so, and the stream takes no Release.
+    const sent = await this.#sayRelease(signal).then(() => true, () => false);
+    let released = false;
+    for (let bytes = await this.#stream.receive(signal); bytes !== undefined; bytes = await this.#stream.receive(signal)) {
+      const reply = decode(AdmitReply, bytes);
+      ensure(reply.error === undefined, 'the lane did not end in order');
+      released = reply.released !== undefined;
     }
+    ensure(sent || released, 'the stream of the lease broke');
+  }
+
+  async #sayRelease(signal: AbortSignal): Promise<void> {
+    await this.#stream.send(encode(AdmitRequest, { release: {} }), signal);
+    await this.#stream.close(signal);
   }
 
   drop(reason: Error): void {
