@@ -37,6 +37,8 @@ export interface ExpectedBridge {
   readonly path: PathKind;
   /** Why it could not be opened, or how it ended. */
   readonly failure: MeshnetError | undefined;
+  /** Takes the permission back when it has not been used. */
+  forget(): void;
 }
 
 /** The workers' way out when no direct connection can be made: a seam on a Unix socket, carried on by libp2p. */
@@ -102,8 +104,8 @@ export class BridgeServer {
   }
 
   /**
-   * Lets a worker open one stream to `destination`. The signal is the life of the lane: it takes the permission back
-   * and breaks the stream.
+   * Lets a worker open one stream to `destination`, until `forget`. The signal is the life of the lane: it breaks the
+   * stream.
    *
    * @throws {MeshnetError} RESOURCE_EXHAUSTED
    */
@@ -112,10 +114,8 @@ export class BridgeServer {
     if (this.#expected.size + this.#open.size >= limit) {
       throw new MeshnetError('RESOURCE_EXHAUSTED', 'too many bridges are open', { details: { limit } });
     }
-    const bridge = new Bridge(destination, options.signal);
-    const key = keyOf(bridge.id);
-    this.#expected.set(key, bridge);
-    options.signal.addEventListener('abort', () => this.#expected.delete(key), { once: true });
+    const bridge = new Bridge(destination, options.signal, () => this.#expected.delete(keyOf(bridge.id)));
+    this.#expected.set(keyOf(bridge.id), bridge);
     return bridge;
   }
 
@@ -162,10 +162,12 @@ class Bridge implements ExpectedBridge {
   readonly signal: AbortSignal;
   path: PathKind = PathKind.UNSPECIFIED;
   failure: MeshnetError | undefined;
+  readonly forget: () => void;
 
-  constructor(destination: BridgeDestination, signal: AbortSignal) {
+  constructor(destination: BridgeDestination, signal: AbortSignal, forget: () => void) {
     this.destination = destination;
     this.signal = signal;
+    this.forget = forget;
   }
 }
 

@@ -1,0 +1,108 @@
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import { type ErrorCode, MeshnetError } from '../errors.ts';
+import type { AdmissionClient, AdmissionHandler, AdmissionStream, Lease, LeaseEnd } from '../net/admission-protocol.ts';
+import type { PeerTarget } from '../net/protocols.ts';
+import { within, type WaitOptions } from '../net/wait.ts';
+import { type Admitted, AdmittedSchema, AdmitSchema, type Linked, LinkedSchema, LinkSchema } from '../proto/peer_pb.js';
+
+export interface LocalAdmissionComponents {
+  /** To other nodes. */
+  readonly remote: AdmissionClient;
+}
+
+/** Leases on other nodes over libp2p, and on this node without it: a peer cannot dial itself. */
+export class LocalAdmission implements AdmissionClient {
+  readonly #remote: AdmissionClient;
+  readonly #peerId: string;
+  #handler: AdmissionHandler | undefined;
+  readonly #open = new Set<LocalLease>();
+  #nextId = -1;
+
+  constructor(components: LocalAdmissionComponents, init: { readonly peerId: string }) {
+    this.#remote = components.remote;
+    this.#peerId = init.peerId;
+  }
+
+  /** This node serves from now on. */
+  serve(handler: AdmissionHandler): void {
+    this.#handler = handler;
+  }
+
+  async open(peer: PeerTarget, options: WaitOptions): Promise<AdmissionStream> {
+    if (peer.peerId !== this.#peerId) {
+      return await this.#remote.open(peer, options);
+    }
+    if (this.#handler === undefined) {
+      throw new MeshnetError('NOT_SERVING', 'this node serves nothing');
+    }
+    // Negative, so that no lease of the server has the same number.
+    const lease = new LocalLease(this.#handler, { id: this.#nextId--, peerId: this.#peerId });
+    this.#open.add(lease);
+    void this.#forget(lease);
+    return lease;
+  }
+
+  async #forget(lease: LocalLease): Promise<void> {
+    await lease.ended;
+    this.#open.delete(lease);
+  }
+
+  stop(): void {
+    for (const lease of this.#open) {
+      lease.finish('stopped', new MeshnetError('DRAINING', 'the node stops'));
+    }
+  }
+}
+
+/** Both ends of one admission in one process. */
+class LocalLease implements AdmissionStream, Lease {
+  readonly id: number;
+  readonly remotePeer: string;
+  readonly ended: Promise<MeshnetError | undefined>;
+  readonly #handler: AdmissionHandler;
+  readonly #over = new AbortController();
+  readonly #settle: (err: MeshnetError | undefined) => void;
+  #admitted = false;
+
+  constructor(handler: AdmissionHandler, { id, peerId }: { id: number; peerId: string }) {
+    this.#handler = handler;
+    this.id = id;
+    this.remotePeer = peerId;
+    const { promise, resolve } = Promise.withResolvers<MeshnetError | undefined>();
+    this.ended = promise;
+    this.#settle = resolve;
+  }
+
+  get signal(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  async admit(request: MessageInitShape<typeof AdmitSchema>, options: WaitOptions): Promise<Admitted> {
+    const answer = await within(this.#handler.admit(create(AdmitSchema, request), this), 'admission', options);
+    this.#admitted = true;
+    return create(AdmittedSchema, answer);
+  }
+
+  async link(request: MessageInitShape<typeof LinkSchema>, options: WaitOptions): Promise<Linked> {
+    return create(LinkedSchema, await within(this.#handler.link(create(LinkSchema, request), this), 'a link', options));
+  }
+
+  async release(reason: ErrorCode): Promise<void> {
+    this.finish('released', undefined, reason);
+  }
+
+  end(error?: MeshnetError): void {
+    this.finish('ended-here', error);
+  }
+
+  finish(reason: LeaseEnd, error: MeshnetError | undefined, releaseCode?: ErrorCode): void {
+    if (this.#over.signal.aborted) {
+      return;
+    }
+    this.#over.abort(error);
+    this.#settle(error);
+    if (this.#admitted) {
+      this.#handler.ended(this, reason, releaseCode);
+    }
+  }
+}

@@ -1,0 +1,46 @@
+import type { ShardService } from './shard-service.ts';
+
+/** What `status` and `/health` show of a shard. Sizes in bytes, layers half open. */
+export interface ShardStatus {
+  readonly state: string;
+  /** Another peer has dialled back. */
+  readonly verified: boolean;
+  readonly progress: number;
+  readonly architecture: string;
+  readonly engineClass: string;
+  readonly layers: readonly [number, number];
+  readonly nLayer: number;
+  readonly lanes: number;
+  readonly cellsFree: number;
+  readonly cellsTotal: number;
+  readonly weightBytes: number;
+  readonly kvBytes: number;
+  readonly seamPort: number;
+  readonly decodeUs: number;
+  readonly workerPid: number;
+  readonly error?: { readonly code: string; readonly message: string };
+}
+
+export function shardStatus(shard: ShardService): ShardStatus {
+  const description = shard.worker.description;
+  const capability = shard.capability;
+  const budget = description?.budget;
+  return {
+    state: shard.state,
+    verified: false,
+    progress: shard.progress,
+    architecture: description?.architecture ?? '',
+    engineClass: description?.engineClass ?? '',
+    layers: [shard.layers.first, shard.layers.last],
+    nLayer: shard.nLayer,
+    lanes: capability?.lanes ?? 0,
+    cellsFree: capability?.cellsFree ?? 0,
+    cellsTotal: budget?.cellsTotal ?? 0,
+    weightBytes: Number(budget?.weightBytes ?? 0n),
+    kvBytes: Number(budget?.kvBytes ?? 0n),
+    seamPort: description?.seamPort ?? 0,
+    decodeUs: capability?.decodeUs ?? 0,
+    workerPid: description?.pid ?? 0,
+    ...(shard.error === undefined ? {} : { error: { code: shard.error.code, message: shard.error.message } }),
+  };
+}
