@@ -4,10 +4,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/pidfd.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,8 +34,8 @@ namespace pb = meshnet::worker::v1;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitTimeLimit = 3;
-// Longer than any honest template or schema needs, by two orders of magnitude.
-constexpr int kDefaultTimeLimitMs = 5000;
+// An honest template or schema needs milliseconds; the longest word that a request can hold, 12 s of a slow tokeniser.
+constexpr int kDefaultTimeLimitMs = 30000;
 constexpr int kMaxThreads = 12;
 constexpr int kMaxConcurrentCalls = 64;
 // Some tokenisers match with std::regex, which recurses once per character of a long word.
@@ -192,7 +191,8 @@ int RunText(int argc, char ** argv) {
   const int signals = signalfd(-1, &ends, SFD_CLOEXEC);
   int parent = -1;
   if (options.parent_pid > 0) {
-    parent = pidfd_open(options.parent_pid, 0);
+    // The C library's header of this call lacks its C linkage.
+    parent = static_cast<int>(syscall(SYS_pidfd_open, options.parent_pid, 0));
     if (parent < 0) {
       return Fail(kExitFailed, {Code::kWorkerLost, "the parent is gone"});
     }

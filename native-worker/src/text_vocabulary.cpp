@@ -1,12 +1,18 @@
 #include "text_vocabulary.h"
 
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 
 #include "bounds.h"
 #include "chat.h"
 #include "common.h"
 #include "gguf_check.h"
+#include "grammar_check.h"
 #include "json-schema-to-grammar.h"
 #include "json.h"
 #include "llama.h"
@@ -65,6 +71,30 @@ Status ParseJson(const std::string & text, size_t max_bytes, const char * what, 
   return Status::Ok();
 }
 
+// References to other documents are resolved to nothing by llama.cpp, so they would allow anything.
+bool RefersOutside(const common_json & node) {
+  if (node.is_object() && node.contains("$ref")) {
+    const common_json & ref = node.at("$ref");
+    if (!ref.is_string() || !ref.get<std::string>().starts_with("#/")) {
+      return true;
+    }
+  }
+  if (node.is_object()) {
+    for (const auto & item : node.items()) {
+      if (RefersOutside(item.value())) {
+        return true;
+      }
+    }
+  } else if (node.is_array()) {
+    for (const auto & item : node) {
+      if (RefersOutside(item)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 std::string Metadata(const llama_model * model, const std::string & key) {
   std::vector<char> value(256);
   const int32_t n = llama_model_meta_val_str(model, key.c_str(), value.data(), value.size());
@@ -78,6 +108,7 @@ struct TextVocabulary::Impl {
   const llama_vocab * vocab = nullptr;
   common_chat_templates_ptr templates;  // null: the model's template cannot be parsed
   TextFacts facts;
+  size_t longest_piece = 0;  // bytes
 };
 
 TextVocabulary::TextVocabulary(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -90,6 +121,15 @@ Status TextVocabulary::Load(const std::string & path, std::unique_ptr<TextVocabu
   if (Status status = CheckGguf(path, &summary); !status.ok()) {
     return status;
   }
+  // A failed assertion is an error of one call, not the end of the process.
+  ggml_set_abort_callback([](const char * what) { throw std::runtime_error(what); });
+  llama_log_set(
+      [](ggml_log_level level, const char * text, void *) {
+        if (level == GGML_LOG_LEVEL_WARN || level == GGML_LOG_LEVEL_ERROR) {
+          std::fputs(text, stderr);
+        }
+      },
+      nullptr);
   // What llama.cpp logs about a template may quote messages.
   common_log_set_verbosity_thold(LOG_LEVEL_ERROR);
   try {
@@ -112,6 +152,7 @@ Status TextVocabulary::Load(const std::string & path, std::unique_ptr<TextVocabu
       if (llama_vocab_is_eog(impl->vocab, static_cast<llama_token>(id))) {
         facts.end_ids.push_back(static_cast<int32_t>(id));
       }
+      impl->longest_piece = std::max(impl->longest_piece, common_token_to_piece(impl->vocab, id, true).size());
     }
     facts.architecture = summary.architecture;
     facts.n_ctx_train =
@@ -135,6 +176,12 @@ Status TextVocabulary::Tokenize(const std::string & text, bool add_special, bool
   if (text.size() > kMaxPromptBytes) {
     return {Code::kLimitExceeded, "a text of " + std::to_string(text.size()) + " bytes, at most " +
                                       std::to_string(kMaxPromptBytes)};
+  }
+  const size_t most = size_t{impl_->facts.n_ctx_train} * impl_->longest_piece;
+  if (most > 0 && text.size() > most) {
+    return {Code::kContextFull, "a text of " + std::to_string(text.size()) + " bytes; the " +
+                                    std::to_string(impl_->facts.n_ctx_train) + " tokens of a context hold at most " +
+                                    std::to_string(most)};
   }
   try {
     std::vector<int32_t> result = common_tokenize(impl_->vocab, text, add_special, parse_special);
@@ -215,6 +262,9 @@ Status TextVocabulary::GrammarFromSchema(const std::string & json_schema, std::s
   }
   std::string result;
   try {
+    if (RefersOutside(schema)) {
+      return {Code::kGrammarInvalid, "the schema has a $ref that does not begin with #/"};
+    }
     result = json_schema_to_grammar(schema, /*force_gbnf=*/true);
   } catch (const std::exception & e) {
     return {Code::kGrammarInvalid, e.what()};
@@ -224,6 +274,9 @@ Status TextVocabulary::GrammarFromSchema(const std::string & json_schema, std::s
                                        " bytes, at most " + std::to_string(kMaxGrammarBytes)};
   }
   // The stage that samples would refuse it as well, but only after admission.
+  if (Status status = CheckGrammar(result); !status.ok()) {
+    return status;
+  }
   try {
     const std::unique_ptr<llama_sampler, SamplerFree> compiled(
         llama_sampler_init_grammar(impl_->vocab, result.c_str(), "root"));

@@ -37,10 +37,11 @@ class TextVocabulary {
 
   const TextFacts & facts() const;
 
-  // kLimitExceeded. *ids is written on success only, here and below.
+  // kLimitExceeded; kContextFull: longer than n_ctx_train tokens can be, whichever they are, so that tokenising it would
+  // be a waste of seconds. *ids is written on success only, here and below.
   Status Tokenize(const std::string & text, bool add_special, bool parse_special, std::vector<int32_t> * ids) const;
   // OpenAI messages and tools as JSON ("" for none), by the model's chat template, or ChatML when it has none.
-  // kMalformed: not JSON. kTurnInvalid: the template refuses these messages or is broken. kLimitExceeded.
+  // kMalformed: not JSON. kTurnInvalid: the template refuses these messages or is broken. And as Tokenize.
   Status Render(const std::string & messages_json, const std::string & tools_json, bool add_generation_prompt,
                 std::string * prompt, std::vector<int32_t> * ids) const;
   // kTokenInvalid, kLimitExceeded.
