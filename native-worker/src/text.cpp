@@ -134,8 +134,8 @@ bool ParsePositive(const std::string & text, int * out) {
 Status ParseOptions(int argc, char ** argv, Options * out) {
   const std::map<std::string, std::string *> texts = {
       {"--model", &out->model}, {"--control", &out->control}, {"--token-file", &out->token_file}};
-  const std::map<std::string, int *> numbers = {
-      {"--parent-pid", &out->parent_pid}, {"--time-limit-ms", &out->time_limit_ms}};
+  const std::map<std::string, int *> numbers = {{"--parent-pid", &out->parent_pid},
+                                                {"--time-limit-ms", &out->time_limit_ms}};
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--text") {
@@ -212,7 +212,8 @@ int RunText(int argc, char ** argv) {
     return Fail(kExitFailed, status);
   }
   CpuLimit limit(std::chrono::milliseconds(options.time_limit_ms), [&options] {
-    PrintStatus({Code::kDeadlineExceeded, "a call used " + std::to_string(options.time_limit_ms) + " ms of processor time"});
+    PrintStatus(
+        {Code::kDeadlineExceeded, "a call used " + std::to_string(options.time_limit_ms) + " ms of processor time"});
     _exit(kExitTimeLimit);
   });
   TextService service(*vocabulary, token, &limit);

@@ -25,10 +25,6 @@ struct ModelFree {
   void operator()(llama_model * model) const { llama_model_free(model); }
 };
 
-struct SamplerFree {
-  void operator()(llama_sampler * sampler) const { llama_sampler_free(sampler); }
-};
-
 // Whether brackets nest at most kMaxJsonDepth deep: what walks the document later does so by recursion.
 bool DepthOk(const std::string & json) {
   int depth = 0;
@@ -174,8 +170,8 @@ Status TextVocabulary::Load(const std::string & path, std::unique_ptr<TextVocabu
 Status TextVocabulary::Tokenize(const std::string & text, bool add_special, bool parse_special,
                                 std::vector<int32_t> * ids) const {
   if (text.size() > kMaxPromptBytes) {
-    return {Code::kLimitExceeded, "a text of " + std::to_string(text.size()) + " bytes, at most " +
-                                      std::to_string(kMaxPromptBytes)};
+    return {Code::kLimitExceeded,
+            "a text of " + std::to_string(text.size()) + " bytes, at most " + std::to_string(kMaxPromptBytes)};
   }
   const size_t most = size_t{impl_->facts.n_ctx_train} * impl_->longest_piece;
   if (most > 0 && text.size() > most) {
@@ -186,8 +182,8 @@ Status TextVocabulary::Tokenize(const std::string & text, bool add_special, bool
   try {
     std::vector<int32_t> result = common_tokenize(impl_->vocab, text, add_special, parse_special);
     if (result.size() > kMaxTextTokens) {
-      return {Code::kLimitExceeded, "a text of " + std::to_string(result.size()) + " tokens, at most " +
-                                        std::to_string(kMaxTextTokens)};
+      return {Code::kLimitExceeded,
+              "a text of " + std::to_string(result.size()) + " tokens, at most " + std::to_string(kMaxTextTokens)};
     }
     *ids = std::move(result);
     return Status::Ok();
@@ -233,8 +229,7 @@ Status TextVocabulary::Render(const std::string & messages_json, const std::stri
   return Status::Ok();
 }
 
-Status TextVocabulary::Pieces(const std::vector<int32_t> & ids, bool special,
-                              std::vector<std::string> * pieces) const {
+Status TextVocabulary::Pieces(const std::vector<int32_t> & ids, bool special, std::vector<std::string> * pieces) const {
   if (ids.size() > kMaxTextTokens) {
     return {Code::kLimitExceeded, std::to_string(ids.size()) + " ids, at most " + std::to_string(kMaxTextTokens)};
   }
@@ -242,8 +237,8 @@ Status TextVocabulary::Pieces(const std::vector<int32_t> & ids, bool special,
   result.reserve(ids.size());
   for (const int32_t id : ids) {
     if (id < 0 || static_cast<uint32_t>(id) >= impl_->facts.n_vocab) {
-      return {Code::kTokenInvalid, "id " + std::to_string(id) + " is outside the vocabulary of " +
-                                       std::to_string(impl_->facts.n_vocab)};
+      return {Code::kTokenInvalid,
+              "id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(impl_->facts.n_vocab)};
     }
     try {
       result.push_back(common_token_to_piece(impl_->vocab, id, special));
@@ -274,14 +269,9 @@ Status TextVocabulary::GrammarFromSchema(const std::string & json_schema, std::s
                                        " bytes, at most " + std::to_string(kMaxGrammarBytes)};
   }
   // The stage that samples would refuse it as well, but only after admission.
-  if (Status status = CheckGrammar(result); !status.ok()) {
-    return status;
-  }
   try {
-    const std::unique_ptr<llama_sampler, SamplerFree> compiled(
-        llama_sampler_init_grammar(impl_->vocab, result.c_str(), "root"));
-    if (!compiled) {
-      return {Code::kGrammarInvalid, "the grammar of the schema cannot be compiled"};
+    if (Status status = CheckGrammar(result, impl_->vocab); !status.ok()) {
+      return status;
     }
   } catch (const std::exception & e) {
     return {Code::kGrammarInvalid, std::string("the grammar of the schema cannot be compiled: ") + e.what()};

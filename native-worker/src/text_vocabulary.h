@@ -12,9 +12,8 @@
 namespace meshnet {
 
 // What one call may bring or give back. The gateway's own limits lie below these.
-inline constexpr size_t kMaxTextBytes = 4 << 20;          // the largest HTTP body
-inline constexpr size_t kMaxTextJsonBytes = 8 << 20;      // the same with every character escaped once more
-inline constexpr size_t kMaxPromptBytes = 16 << 20;       // a template may repeat its input
+inline constexpr size_t kMaxTextJsonBytes = 8 << 20;  // the same with every character escaped once more
+inline constexpr size_t kMaxPromptBytes = 16 << 20;   // a template may repeat its input
 inline constexpr size_t kMaxTextTokens = 1 << 20;
 inline constexpr size_t kMaxSchemaBytes = 64 * 1024;
 inline constexpr int kMaxJsonDepth = 64;
@@ -37,8 +36,8 @@ class TextVocabulary {
 
   const TextFacts & facts() const;
 
-  // kLimitExceeded; kContextFull: longer than n_ctx_train tokens can be, whichever they are, so that tokenising it would
-  // be a waste of seconds. *ids is written on success only, here and below.
+  // kLimitExceeded; kContextFull: longer than n_ctx_train tokens can be, whichever they are, so that tokenising it
+  // would be a waste of seconds. *ids is written on success only, here and below.
   Status Tokenize(const std::string & text, bool add_special, bool parse_special, std::vector<int32_t> * ids) const;
   // OpenAI messages and tools as JSON ("" for none), by the model's chat template, or ChatML when it has none.
   // kMalformed: not JSON. kTurnInvalid: the template refuses these messages or is broken. And as Tokenize.

@@ -36,6 +36,8 @@ namespace pb = meshnet::worker::v1;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr size_t kMaxTextBytes = 4 << 20;  // the largest HTTP body
+
 int n_failed = 0;
 
 void Check(bool ok, const char * what, int line) {
@@ -113,8 +115,9 @@ void TestRender(const std::string & model_path) {
       "{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% if m.role == 'tool' %}"
       "{{ raise_exception('no tools') }}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"));
   CHECK(vocabulary->facts().has_chat_template);
-  const std::string messages = R"([{"role":"system","content":"Be brief."},)"
-                               R"({"role":"user","content":[{"type":"text","text":"Hi "},{"type":"text","text":"you"}]}])";
+  const std::string messages =
+      R"([{"role":"system","content":"Be brief."},)"
+      R"({"role":"user","content":[{"type":"text","text":"Hi "},{"type":"text","text":"you"}]}])";
   std::string prompt;
   std::vector<int32_t> ids, expected;
   CHECK(vocabulary->Render(messages, "", true, &prompt, &ids).ok());
@@ -139,8 +142,8 @@ void TestRender(const std::string & model_path) {
 void TestGrammar(const TextVocabulary & vocabulary) {
   std::string grammar;
   CHECK(vocabulary.GrammarFromSchema("{}", &grammar).ok() && grammar.find("root ::=") != std::string::npos);
-  CHECK(vocabulary.GrammarFromSchema(R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]})",
-                                     &grammar)
+  CHECK(vocabulary
+            .GrammarFromSchema(R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]})", &grammar)
             .ok());
   CHECK(vocabulary.GrammarFromSchema("{", &grammar).code() == Code::kMalformed);
   CHECK(vocabulary.GrammarFromSchema(R"({"type":"nonsense"})", &grammar).code() == Code::kGrammarInvalid);
@@ -157,8 +160,8 @@ void TestCorruptFiles(const std::string & model_path) {
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::string path = scratch + "/corrupt.gguf";
   std::unique_ptr<TextVocabulary> vocabulary;
-  for (const std::string & damaged :
-       {std::string(), std::string("GGUF"), bytes.substr(0, bytes.size() / 2), std::string(4096, '\xff'), bytes.substr(1)}) {
+  for (const std::string & damaged : {std::string(), std::string("GGUF"), bytes.substr(0, bytes.size() / 2),
+                                      std::string(4096, '\xff'), bytes.substr(1)}) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << damaged;
     CHECK(TextVocabulary::Load(path, &vocabulary).code() == Code::kModelCorrupt);
   }
@@ -281,7 +284,8 @@ void TestProcess(const std::string & model_path) {
     const auto & trailers = context.GetServerTrailingMetadata();
     const auto found = trailers.find("meshnet-error-bin");
     meshnet::seam::v1::Error error;
-    CHECK(found != trailers.end() && error.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())));
+    CHECK(found != trailers.end() &&
+          error.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())));
     CHECK(error.code() == meshnet::seam::v1::ERROR_CODE_MALFORMED);
   }
   {
@@ -299,10 +303,10 @@ void TestProcess(const std::string & model_path) {
 }
 
 void TestTimeLimit(const std::string & model_path) {
-  const std::string model = WithTemplate(
-      model_path, "endless.gguf",
-      "{% if messages[0].content == 'loop' %}{% for a in range(100000) %}{% for b in range(100000) %}"
-      "{% for c in range(100000) %}{% endfor %}{% endfor %}{% endfor %}{% endif %}ok");
+  const std::string model =
+      WithTemplate(model_path, "endless.gguf",
+                   "{% if messages[0].content == 'loop' %}{% for a in range(100000) %}{% for b in range(100000) %}"
+                   "{% for c in range(100000) %}{% endfor %}{% endfor %}{% endfor %}{% endif %}ok");
   std::vector<std::string> arguments = ServeArguments(model, "endless.sock");
   arguments.insert(arguments.end(), {"--time-limit-ms", "500"});
   const Child child = Spawn(arguments);
