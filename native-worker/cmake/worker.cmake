@@ -42,7 +42,9 @@ target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL:
 
 # Our own code above the shard. A new file in src/ is added to this list.
 set(core_files
-  boot_token cpu_limit digest frame parent_watch seam service text text_vocabulary tls)
+  args boot_token certificate control control_server control_state control_watch cpu_limit frame frame_scan parent_watch
+  seam seam_digest seam_open seam_receiver seam_sender service service_dial service_limits status_report stream text
+  text_vocabulary tickets timer tls)
 set(core_sources)
 foreach(name ${core_files})
   if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}.cpp")
@@ -64,8 +66,9 @@ meshnet_program(meshnet-testmodel tools/testmodel.cpp)
 target_link_libraries(meshnet-testmodel PRIVATE llama)
 target_compile_definitions(meshnet-testmodel PRIVATE MESHNET_VOCAB_DIR="${MESHNET_LLAMA_DIR}/models")
 
-meshnet_program(meshnet-parity test/parity.cpp test/parity_script.cpp test/parity_chain.cpp test/parity_sparse.cpp)
-target_link_libraries(meshnet-parity PRIVATE meshnet_shard)
+meshnet_program(meshnet-parity test/parity.cpp test/parity_script.cpp test/parity_chain.cpp test/parity_greedy.cpp
+  test/parity_sparse.cpp)
+target_link_libraries(meshnet-parity PRIVATE meshnet_shard OpenSSL::Crypto)
 
 meshnet_program(meshnet-replay tools/replay.cpp)
 target_link_libraries(meshnet-replay PRIVATE meshnet_shard OpenSSL::Crypto)
@@ -109,3 +112,6 @@ target_include_directories(golden_test PRIVATE src)
 target_compile_definitions(golden_test PRIVATE MESHNET_GOLDEN_DIR="${CMAKE_CURRENT_SOURCE_DIR}/../test/golden")
 target_link_libraries(golden_test PRIVATE meshnet_proto GTest::gtest_main OpenSSL::Crypto)
 add_test(NAME golden_test COMMAND golden_test)
+
+meshnet_program(meshnet-bench-shard tools/bench_shard.cpp)
+target_link_libraries(meshnet-bench-shard PRIVATE meshnet_shard)

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "frame_scan.h"
 #include "bounds.h"
+#include "frame_scan.h"
 
 namespace meshnet {
 namespace {
@@ -90,8 +90,8 @@ Status CheckTensor(const pb::Tensor & tensor, pb::DType agreed) {
     return {Code::kShapeInvalid, "a tensor's shape does not fit its dtype"};
   }
   if (bytes != tensor.data().size()) {
-    return {Code::kSizeMismatch,
-            "shape and dtype give " + std::to_string(bytes) + " bytes, data has " + std::to_string(tensor.data().size())};
+    return {Code::kSizeMismatch, "shape and dtype give " + std::to_string(bytes) + " bytes, data has " +
+                                     std::to_string(tensor.data().size())};
   }
   return {};
 }
@@ -148,8 +148,8 @@ Status CheckMessages(const Frame & frame) {
     const auto & turn = frame.turn();
     if (turn.turn() == 0 || turn.n_tokens() == 0) return {Code::kTurnInvalid, "a turn has no number or no tokens"};
     if (turn.logprobs() < -1 || turn.logprobs() > kMaxLogprobs) {
-      return {Code::kTurnInvalid, "logprobs: " + std::to_string(turn.logprobs()) + ", limit " +
-                                      std::to_string(kMaxLogprobs)};
+      return {Code::kTurnInvalid,
+              "logprobs: " + std::to_string(turn.logprobs()) + ", limit " + std::to_string(kMaxLogprobs)};
     }
     if (turn.grammar().size() > kMaxGrammarBytes) {
       return {Code::kLimitExceeded, Count("grammar bytes", turn.grammar().size(), kMaxGrammarBytes)};
@@ -225,8 +225,8 @@ Status CheckLoop(const Frame & frame, const FrameRules & rules) {
   }
   // The last token of a full context is sampled, but takes no position.
   if (uint64_t{frame.pos()} + frame.n_tokens() > uint64_t{rules.max_positions} + 1) {
-    return {Code::kPositionInvalid, "position " + std::to_string(frame.pos()) + " passes the session's " +
-                                        std::to_string(rules.max_positions)};
+    return {Code::kPositionInvalid,
+            "position " + std::to_string(frame.pos()) + " passes the session's " + std::to_string(rules.max_positions)};
   }
   return CheckTokens(frame, rules.n_vocab);
 }
@@ -339,7 +339,8 @@ Status CheckFrame(const Frame & frame, const FrameRules & rules) {
                                         " positions, the session has " + std::to_string(rules.max_positions)};
       }
       for (const auto & bias : frame.turn().sampling().logit_bias()) {
-        if (static_cast<uint32_t>(bias.token()) >= rules.n_vocab) return {Code::kTokenInvalid, "a biased token is unknown"};
+        if (static_cast<uint32_t>(bias.token()) >= rules.n_vocab)
+          return {Code::kTokenInvalid, "a biased token is unknown"};
       }
       return {};
     case FrameKind::kTurnTokens:

@@ -21,18 +21,18 @@ struct ParsedFrame {
   std::string_view raw;
 };
 
-// Structure first, on the raw bytes and before protobuf allocates for it: sizes, counts of every repeated field, nesting,
-// no groups. Then the rules that need no context. On error `out` is empty.
-// kFrameTooLarge, kLimitExceeded, kMalformed, kPositionInvalid, kTurnInvalid, kValueInvalid.
+// Structure first, on the raw bytes and before protobuf allocates for it: sizes, counts of every repeated field,
+// nesting, no groups. Then the rules that need no context. On error `out` is empty. kFrameTooLarge, kLimitExceeded,
+// kMalformed, kPositionInvalid, kTurnInvalid, kValueInvalid.
 Status ParsePacket(std::string_view bytes, std::vector<ParsedFrame> * out);
 
 // What one direction of an open stream may carry.
 struct FrameRules {
-  LaneKey lane;                // of the receiver; every frame names it
-  bool turns = false;          // Turn, TurnTokens, Cancel: the direction from the gateway to the tail
-  bool activations = false;    // PREFILL and DECODE runs
-  bool loop = false;           // LOOP runs
-  uint32_t width = 0;          // of the one boundary tensor, elements per position
+  LaneKey lane;              // of the receiver; every frame names it
+  bool turns = false;        // Turn, TurnTokens, Cancel: the direction from the gateway to the tail
+  bool activations = false;  // PREFILL and DECODE runs
+  bool loop = false;         // LOOP runs
+  uint32_t width = 0;        // of the one boundary tensor, elements per position
   meshnet::seam::v1::DType prefill_dtype = meshnet::seam::v1::DTYPE_F32;
   meshnet::seam::v1::DType decode_dtype = meshnet::seam::v1::DTYPE_F32;
   uint32_t max_positions = 0;  // of the session

@@ -42,10 +42,19 @@ constexpr Message kTurnTokens{kTurnTokensFields};
 constexpr std::array kErrorFields{Field{4, kMaxDetails, &kLeaf}};
 constexpr Message kError{kErrorFields};
 constexpr std::array kFrameFields{
-    Field{1, 1, &kLeaf},   Field{9, kMaxFrameTokens}, Field{10, kMaxTensors, &kTensor}, Field{13, kMaxStageTimes, &kLeaf},
-    Field{14, kMaxFrameTokens, &kLogprobs},           Field{16, 1, &kOpen},             Field{17, 1, &kOpened},
-    Field{18, 1, &kTurn},  Field{19, 1, &kTurnTokens}, Field{20, 1, &kLeaf},            Field{21, 1, &kLeaf},
-    Field{22, 1, &kError}, Field{23, 1, &kLeaf},
+    Field{1, 1, &kLeaf},
+    Field{9, kMaxFrameTokens},
+    Field{10, kMaxTensors, &kTensor},
+    Field{13, kMaxStageTimes, &kLeaf},
+    Field{14, kMaxFrameTokens, &kLogprobs},
+    Field{16, 1, &kOpen},
+    Field{17, 1, &kOpened},
+    Field{18, 1, &kTurn},
+    Field{19, 1, &kTurnTokens},
+    Field{20, 1, &kLeaf},
+    Field{21, 1, &kLeaf},
+    Field{22, 1, &kError},
+    Field{23, 1, &kLeaf},
 };
 constexpr Message kFrame{kFrameFields};
 constexpr size_t kMaxKnownFields = kFrameFields.size();
@@ -111,9 +120,9 @@ Status ScanMessage(std::string_view in, const Message & message, size_t * tags_l
       const Field & field = message.fields[i];
       if (field.number != tag.number) continue;
       if (++counts[i] > field.max_count) {
-        return {field.max_count == 1 ? Code::kMalformed : Code::kLimitExceeded,
-                "field " + std::to_string(tag.number) + " stands more than " + std::to_string(field.max_count) +
-                    " times"};
+        return {
+            field.max_count == 1 ? Code::kMalformed : Code::kLimitExceeded,
+            "field " + std::to_string(tag.number) + " stands more than " + std::to_string(field.max_count) + " times"};
       }
       if (field.message == nullptr) continue;
       if (tag.wire_type != 2) return Malformed("a message field has another wire type");

@@ -91,7 +91,8 @@ Status FromError(const pb::Error & error) { return {CodeFrom(error.code()), erro
 grpc::Status ToGrpc(const Status & status, grpc::ServerContextBase * context) {
   if (status.ok()) return grpc::Status::OK;
   context->AddTrailingMetadata("meshnet-error-bin", ToError(status, 0).SerializeAsString());
-  return {grpc::StatusCode::FAILED_PRECONDITION, CodeName(status.code()) + ": " + Text(status.message(), kMaxErrorMessageBytes)};
+  return {grpc::StatusCode::FAILED_PRECONDITION,
+          CodeName(status.code()) + ": " + Text(status.message(), kMaxErrorMessageBytes)};
 }
 
 void PrintStatus(const Status & status) {

@@ -3,12 +3,12 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
-
 namespace meshnet {
 
 grpc::ByteBuffer ToBuffer(std::string packet) {
   auto * owned = new std::string(std::move(packet));
-  grpc::Slice slice(owned->data(), owned->size(), [](void * p) { delete static_cast<std::string *>(p); }, owned);
+  grpc::Slice slice(
+      owned->data(), owned->size(), [](void * p) { delete static_cast<std::string *>(p); }, owned);
   return grpc::ByteBuffer(&slice, 1);
 }
 

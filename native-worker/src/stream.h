@@ -1,6 +1,6 @@
 // Stream: one live gRPC call that carries packets both ways as opaque bytes, from either end.
-// Threads: every method from any thread, never blocking. Packets come one at a time from gRPC's threads; the end may come
-// while a packet is being heard.
+// Threads: every method from any thread, never blocking. Packets come one at a time from gRPC's threads; the end may
+// come while a packet is being heard.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -88,8 +88,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<StreamEvents> events_;
   std::deque<grpc::ByteBuffer> queue_;
   grpc::Status finish_status_;
-  bool writing_ = false;        // an operation that ends in WriteDone or WritingEnded
-  int starting_ = 0;            // reads that are just being started
+  bool writing_ = false;  // an operation that ends in WriteDone or WritingEnded
+  int starting_ = 0;      // reads that are just being started
   bool finish_wanted_ = false;
   bool writing_ended_ = false;  // EndWriting was called
   bool read_ended_ = false;

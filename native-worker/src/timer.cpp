@@ -4,13 +4,13 @@ namespace meshnet {
 
 Timer::Timer() : thread_([this] { Run(); }) {}
 
-Timer::~Timer() {
+void Timer::Stop() {
   {
     std::lock_guard lock(mu_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Timer::Id Timer::After(uint32_t ms, Task task) {
@@ -18,6 +18,7 @@ Timer::Id Timer::After(uint32_t ms, Task task) {
   Id id;
   {
     std::lock_guard lock(mu_);
+    if (stopping_) return 0;
     id = next_id_++;
     tasks_.emplace(Key{at, id}, std::move(task));
     times_.emplace(id, at);

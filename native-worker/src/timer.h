@@ -20,9 +20,12 @@ class Timer {
   using Id = uint64_t;
 
   Timer();
-  ~Timer();  // tasks that have not begun are dropped
+  ~Timer() { Stop(); }
   Timer(const Timer &) = delete;
   Timer & operator=(const Timer &) = delete;
+
+  // Tasks that have not begun are dropped, and so are those scheduled later. Waits for the one that runs.
+  void Stop();
 
   Id After(uint32_t ms, Task task);
   // As soon as the thread is free; calls keep their order.
