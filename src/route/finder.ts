@@ -11,7 +11,7 @@ export interface OfferSource {
   /** The verified advertisements of one peer. */
   offers(peer: PeerTarget, modelDigest: Uint8Array, options: AbortOptions): Promise<Offer[]>;
   /** What this node serves itself. */
-  localOffers(modelDigest: Uint8Array): Offer[];
+  localOffers(modelDigest: Uint8Array): Promise<Offer[]>;
 }
 
 export interface FinderInit {
@@ -70,7 +70,7 @@ export class Finder {
         found.set(candidateId(offer), offer);
       }
     };
-    add(this.#source.localOffers(modelDigest));
+    add(await this.#source.localOffers(modelDigest));
     const signal = AbortSignal.any([options.signal, AbortSignal.timeout(this.#init.lookupMs)]);
     const asking = new Set<Promise<void>>();
     const asked = new Set<string>();

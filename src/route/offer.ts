@@ -1,6 +1,7 @@
 import { toString as bytesToString } from 'uint8arrays/to-string';
+import type { AdvertisementRecord } from '../domain/advertisement.ts';
 import type { Candidate } from '../domain/route.ts';
-import { Health, type Advertisement, type SignedAdvertisement } from '../proto/peer_pb.js';
+import { Health, type SignedAdvertisement } from '../proto/peer_pb.js';
 
 /** A shard that a peer advertises, with what is needed to open a lane there. */
 export interface Offer extends Candidate {
@@ -12,8 +13,7 @@ export interface Offer extends Candidate {
   readonly signed: SignedAdvertisement;
 }
 
-/** REQUIRES: the advertisement has been verified. */
-export function offerOf(advertisement: Advertisement, signed: SignedAdvertisement): Offer {
+export function offerOf({ advertisement, signed }: AdvertisementRecord): Offer {
   return {
     peerId: advertisement.peerId,
     range: { first: advertisement.layerFirst, last: advertisement.layerLast },

@@ -29,7 +29,7 @@ for (let i = 2; i < process.argv.length; i++) {
 const flag = (name: string): string => {
   const value = flags.get(name);
   if (value === undefined) {
-    process.exit(64);
+    process.exit(2);
   }
   return value;
 };

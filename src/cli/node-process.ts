@@ -1,0 +1,98 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { MeshnetError } from '../errors.ts';
+import type { NodeEvent } from '../node.ts';
+
+const PROGRAM = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
+/** From SIGTERM to SIGKILL. */
+const STOP_MS = 20_000;
+const STDERR_BYTES = 8192;
+
+/** A node in a process of its own, started by `meshnet up --json` and followed by the events it prints. */
+export class NodeProcess {
+  readonly exited: Promise<void>;
+  readonly #child: ChildProcess;
+  readonly #events: NodeEvent[] = [];
+  readonly #waiting = new Set<() => void>();
+  #stderr = '';
+
+  constructor(args: readonly string[]) {
+    this.#child = spawn(process.execPath, [PROGRAM, 'up', '--json', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#stderr = (this.#stderr + text).slice(-STDERR_BYTES);
+    });
+    const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
+    lines.on('line', (line) => {
+      this.#events.push(JSON.parse(line) as NodeEvent);
+      this.#wake();
+    });
+    this.exited = new Promise((resolve) => {
+      this.#child.once('close', () => {
+        resolve();
+        this.#wake();
+      });
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#child.pid;
+  }
+
+  get stderr(): string {
+    return this.#stderr;
+  }
+
+  /** REQUIRES: `waitFor('listening')` has resolved. */
+  get listening(): Extract<NodeEvent, { event: 'listening' }> {
+    const found = this.#events.find((event) => event.event === 'listening');
+    if (found === undefined) {
+      throw new MeshnetError('INTERNAL', 'a node was asked where it listens before it did');
+    }
+    return found;
+  }
+
+  /** @throws {MeshnetError} NODE_NOT_RUNNING when it ends before that; DEADLINE_EXCEEDED */
+  async waitFor(what: 'listening' | 'serving', signal: AbortSignal): Promise<void> {
+    while (!this.#events.some((event) => event.event === what || (event.event === 'shard' && event.state === what))) {
+      if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
+        throw new MeshnetError('NODE_NOT_RUNNING', `a node ended early: ${this.#stderr.trim()}`, { details: { exitCode: this.#child.exitCode } });
+      }
+      if (signal.aborted) {
+        throw new MeshnetError('DEADLINE_EXCEEDED', `a node is not ${what} in time: ${this.#stderr.trim()}`);
+      }
+      await this.#nextEvent(signal);
+    }
+  }
+
+  async stop(): Promise<void> {
+    if (this.#child.exitCode === null && this.#child.signalCode === null) {
+      this.#child.kill('SIGTERM');
+      const timer = setTimeout(() => { this.#child.kill('SIGKILL'); }, STOP_MS);
+      await this.exited;
+      clearTimeout(timer);
+    }
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  #nextEvent(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        this.#waiting.delete(done);
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      this.#waiting.add(done);
+      signal.addEventListener('abort', done);
+    });
+  }
+
+  #wake(): void {
+    for (const done of this.#waiting) {
+      done();
+    }
+  }
+}

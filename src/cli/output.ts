@@ -1,0 +1,48 @@
+import { formatError, toMeshnetError, type ErrorCode } from '../errors.ts';
+
+/** Exit codes of every command. */
+export const EXIT = Object.freeze({
+  ok: 0,
+  /** The command could not do what it was asked. */
+  failed: 1,
+  /** The command line or the configuration is wrong. */
+  usage: 2,
+  /** Ended by Ctrl-C or SIGTERM before it was done. */
+  interrupted: 130,
+});
+
+const USAGE: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['CONFIG_INVALID', 'RANGE_INVALID', 'REQUEST_INVALID']);
+
+export function exitCodeOf(err: unknown): number {
+  const { code } = toMeshnetError(err);
+  if (code === 'CANCELLED') {
+    return EXIT.interrupted;
+  }
+  return USAGE.has(code) ? EXIT.usage : EXIT.failed;
+}
+
+/** One line of NDJSON on stdout. */
+export function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value, (_key, inner: unknown) => typeof inner === 'bigint' ? inner.toString() : inner)}\n`);
+}
+
+/** For people on stderr; with `json` as `{error}` on stdout too. */
+export function printError(err: unknown, json: boolean): void {
+  process.stderr.write(`${formatError(err)}\n`);
+  if (json) {
+    const { code, message, details } = toMeshnetError(err);
+    printJson({ error: { code, message, details } });
+  }
+}
+
+/** Aborted by the first Ctrl-C or SIGTERM; a second one ends the process. */
+export function interruptSignal(): AbortSignal {
+  const controller = new AbortController();
+  for (const name of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(name, () => {
+      controller.abort();
+      process.once(name, () => { process.exit(EXIT.interrupted); });
+    });
+  }
+  return controller.signal;
+}

@@ -1,0 +1,74 @@
+import type { CommandModule } from 'yargs';
+import { loadConfig } from '../config.ts';
+import { ApiClient } from './api-client.ts';
+import { EXIT, interruptSignal, printJson } from './output.ts';
+import { shortPeer } from './route-text.ts';
+import { apiOf } from './runtime-file.ts';
+
+interface StatusArguments {
+  api?: string;
+  'data-dir'?: string;
+  json?: boolean;
+}
+
+interface StatusBody {
+  status: string;
+  node?: { peerId: string; addresses: string[]; peers: number; upSeconds: number };
+  shard?: {
+    state: string; verified: boolean; architecture: string; layers: [number, number]; nLayer: number; lanes: number;
+    cellsFree: number; cellsTotal: number; weightBytes: number; kvBytes: number; seamPort: number;
+    error?: { code: string; message: string };
+  };
+  models?: { id: string; digest: string; coverage: string }[];
+}
+
+export const statusCommand: CommandModule<object, StatusArguments> = {
+  command: 'status',
+  describe: 'What the local node does now',
+  builder: (yargs) => yargs
+    .option('api', { type: 'string', describe: 'Base URL of the node, for example http://127.0.0.1:7070' })
+    .option('data-dir', { type: 'string', describe: 'Data directory of the node' })
+    .option('json', { type: 'boolean', describe: 'The whole status as one line of JSON' }),
+  handler: async (argv) => {
+    const config = loadConfig({ dataDir: argv['data-dir'] });
+    const client = new ApiClient(apiOf(argv.api, config.dataDir), config.api.key);
+    const body = await client.get<StatusBody>('/health', AbortSignal.any([interruptSignal(), AbortSignal.timeout(5000)]));
+    if (argv.json === true) {
+      printJson(body);
+    } else {
+      process.stdout.write(`${lines(body).join('\n')}\n`);
+    }
+    process.exitCode = EXIT.ok;
+  },
+};
+
+function lines({ status, node, shard, models }: StatusBody): string[] {
+  const found = [`Meshnet  node ${shortPeer(node?.peerId ?? '?')}  up ${duration(node?.upSeconds ?? 0)}  ${status.toUpperCase()}`];
+  if (shard !== undefined) {
+    const [first, last] = shard.layers;
+    found.push(
+      ` Serving   ${shard.architecture} layers ${first}-${last} of ${shard.nLayer}  ${shard.state}${shard.verified ? '' : ', unverified'}  ${shard.lanes} sessions`,
+      ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${shard.cellsTotal - shard.cellsFree}/${shard.cellsTotal}`,
+    );
+    if (shard.error !== undefined) {
+      found.push(` Problem   E_${shard.error.code}: ${shard.error.message}`);
+    }
+  }
+  for (const { id, coverage } of models ?? []) {
+    found.push(` Model     ${id}  layers known now: ${coverage}`);
+  }
+  found.push(
+    ` Network   ${node?.peers ?? 0} peers  ${node?.addresses[0] ?? 'no address'}`,
+    ' Privacy   public mesh: operators of shards can reconstruct prompts',
+  );
+  return found;
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / 1024 / 1024).toFixed(0)} MiB`;
+}
+
+function duration(seconds: number): string {
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
