@@ -19,9 +19,11 @@ export async function writeAtomically(
 ): Promise<void> {
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}.tmp`);
   let handle: FileHandle | undefined;
+  let isThere = false;
   try {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     handle = await open(temporary, 'wx', mode);
+    isThere = true;
     await write(handle, temporary);
     await handle.sync();
     await handle.close();
@@ -29,7 +31,9 @@ export async function writeAtomically(
     await rename(temporary, path);
   } catch (err) {
     await handle?.close();
-    await rm(temporary, { force: true });
+    if (isThere) {
+      await rm(temporary, { force: true });
+    }
     throw fileError(err, path);
   }
 }

@@ -118,7 +118,8 @@ async function readBounded(path: string): Promise<Uint8Array> {
       details: { path, size, limit: LIMITS.manifestBytes },
     });
   }
-  return readFile(path);
+  // Plain bytes, as those that come from a peer.
+  return new Uint8Array(await readFile(path));
 }
 
 async function hasHeader(path: string, { manifest }: IdentifiedModel): Promise<boolean> {

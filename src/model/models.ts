@@ -145,7 +145,7 @@ export class Models {
     if (entry !== undefined) {
       return { name: nameOrSource, entry, source: parseSource(entry.source, baseUrl) };
     }
-    if (/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(nameOrSource) && !/\.gguf$/i.test(nameOrSource)) {
+    if (/^[^/\\:\0]+$/.test(nameOrSource) && !/\.gguf$/i.test(nameOrSource)) {
       throw new MeshnetError('MODEL_UNKNOWN', `no model is called "${nameOrSource}"`, { details: { known: this.names() } });
     }
     const source = parseSource(nameOrSource, baseUrl);

