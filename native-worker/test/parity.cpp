@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "gguf_check.h"
 #include "parity_chain.h"
 
 namespace meshnet {
@@ -21,6 +22,8 @@ constexpr const char * kUsage = R"(usage: meshnet-parity --model FILE [option va
   --seed N        of the scenario (default 1)
   --greedy N      tokens that the first sequence decodes (default 64)
   --sparse DIR    load every shard from a file in DIR that holds only the header and its own tensors
+  --tokens LIST   continue this prompt with the first chain of --cuts, and print what meshnet-reference prints for
+                  each row of logits, instead
   --memory A-B    load layers [A, B) alone, decode, and compare the process's PSS with its bound instead
 
 The last line of the output is JSON; the exit code is 0 only when everything was equal.
@@ -29,7 +32,7 @@ The last line of the output is JSON; the exit code is 0 only when everything was
 struct Options {
   ShardParams shard;
   ScriptParams script;
-  std::string cuts = "all", sparse, memory;
+  std::string cuts = "all", sparse, memory, tokens;
   Fault fault = Fault::kNone;
 };
 
@@ -51,6 +54,7 @@ Options Parse(int argc, char ** argv) {
     else if (name == "--greedy") o.script.n_greedy = std::stoi(value);
     else if (name == "--sparse") o.sparse = value;
     else if (name == "--memory") o.memory = value;
+    else if (name == "--tokens") o.tokens = value;
     else if (name == "--hook" && value == "swap-seq") o.fault = Fault::kSwapSeq;
     else if (name == "--hook" && value == "skip-clear") o.fault = Fault::kSkipClear;
     else throw std::runtime_error("unknown option " + name + " " + value);
@@ -119,6 +123,15 @@ int Compare(const Options & o) {
   return n_different == 0 && n_rows > 0 ? 0 : 1;
 }
 
+int Greedy(const Options & o) {
+  GgufSummary model;
+  Require(CheckGguf(o.shard.model_path, &model));
+  std::unique_ptr<Chain> chain;
+  Require(Chain::Load(o.shard, model.n_layer, Chains(o.cuts, model.n_layer).front(), o.sparse, &chain));
+  Require(chain->Greedy(Chains(o.tokens, 0).front(), o.script.n_greedy));
+  return 0;
+}
+
 int64_t PssBytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   for (std::string line; std::getline(rollup, line);) {
@@ -166,7 +179,8 @@ int main(int argc, char ** argv) {
   }
   try {
     const auto options = meshnet::Parse(argc, argv);
-    return options.memory.empty() ? meshnet::Compare(options) : meshnet::Memory(options);
+    if (!options.memory.empty()) return meshnet::Memory(options);
+    return options.tokens.empty() ? meshnet::Compare(options) : meshnet::Greedy(options);
   } catch (const std::exception & e) {
     std::fprintf(stderr, "meshnet-parity: %s\n", e.what());
     return 2;

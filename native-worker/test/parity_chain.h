@@ -30,6 +30,9 @@ class Chain {
   // Stops at the first failing decode, with its Status in `difference->first`.
   void Replay(const Script & script, Fault fault, Difference * difference);
 
+  // Continues the prompt greedily and prints the lines that meshnet-reference prints for each row of logits.
+  Status Greedy(std::vector<int32_t> prompt, int32_t n_predict);
+
  private:
   Status Decode(const std::vector<Row> & rows, Fault fault);
   int32_t LocalSeq(size_t shard, int32_t seq) const;
