@@ -73,6 +73,9 @@ function checkExclusive(schema: Schema, exclusive: string, keywords: string[], a
     }
     alternatives.forEach((inner, i) => checkAnswerSchema(inner, `${at}.${exclusive}[${i}]`));
   }
+  if (exclusive === '$ref' && !(typeof schema.$ref === 'string' && schema.$ref.startsWith('#/'))) {
+    throw unsupported('$ref', at);
+  }
   if (exclusive === 'enum' && (!Array.isArray(schema.enum) || schema.enum.length === 0)) {
     throw new MeshnetError('REQUEST_INVALID', 'enum is a list of values', { details: { param: `${at}.enum` } });
   }
