@@ -258,12 +258,18 @@ function verifying(progress: Progress): (done: number, total: number) => void {
 }
 
 /** @throws {MeshnetError} DIGEST_MISMATCH */
-function assertExpected({ manifest }: IdentifiedModel, { sha256, bytes }: CatalogueEntry, source: string): void {
-  const found = bytesToString(manifest.fileSha256, 'hex');
-  if ((sha256 !== undefined && sha256 !== found) || (bytes !== undefined && bytes !== manifest.fileBytes)) {
-    throw new MeshnetError('DIGEST_MISMATCH', 'the file is not the model of this name', {
-      details: { source, sha256: found, expected: sha256, bytes: manifest.fileBytes, expectedBytes: bytes },
-    });
+function assertExpected(model: IdentifiedModel, expected: CatalogueEntry, source: string): void {
+  const found = {
+    sha256: bytesToString(model.manifest.fileSha256, 'hex'),
+    bytes: model.manifest.fileBytes,
+    digest: bytesToString(model.digest, 'hex'),
+  };
+  for (const field of ['bytes', 'sha256', 'digest'] as const) {
+    if (expected[field] !== undefined && expected[field] !== found[field]) {
+      throw new MeshnetError('DIGEST_MISMATCH', 'the file is not the model of this name', {
+        details: { source, field, found: found[field], expected: expected[field] },
+      });
+    }
   }
 }
 

@@ -83,7 +83,10 @@ describe('model/models', () => {
     await fails(resolve(modelsWith(), 'small'), 'DIGEST_MISMATCH');
     assert.deepEqual(await cached(), []);
     server.file = built.bytes;
-    await resolve(modelsWith(), 'small');
+    const { digest } = await resolve(modelsWith(), 'small');
+    const named = { source: 'base:named.gguf', digest: Buffer.from(digest).toString('hex') };
+    await resolve(modelsWith({ catalogue: { named } }), 'named');
+    await fails(resolve(modelsWith({ catalogue: { named: { ...named, digest: '0'.repeat(64) } } }), 'named'), 'DIGEST_MISMATCH');
   });
 
   it('refuses a page of an error in place of a model and does not keep it', async () => {
