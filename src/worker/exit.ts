@@ -1,8 +1,8 @@
 import { ERROR_CODES, type ErrorCode, MeshnetError } from '../errors.ts';
 import type { ChildExit } from './child.ts';
 
-/** sysexits: the command line, and the data that it names, cannot be used. Starting again changes nothing. */
-const EXIT_USAGE = 64;
+/** The command line, or the data that it names, cannot be used: starting again changes nothing. */
+const EXIT_USAGE = 2;
 const EXIT_DATA = 65;
 
 /** Faults of what was asked for, not of the process. */
@@ -23,14 +23,15 @@ export function isPermanent(err: MeshnetError): boolean {
 export function exitError(exit: ChildExit, what: string): MeshnetError {
   const details = { exitCode: exit.code, signal: exit.signal, stderr: exit.stderr.slice(-5).join('\n') };
   const said = exit.stderr.toReversed().map(reportIn).find((report) => report !== undefined);
-  if (said !== undefined && (exit.code === EXIT_DATA || exit.code === EXIT_USAGE)) {
+  if (exit.code === EXIT_USAGE) {
+    const message = `the ${what} does not accept its arguments${said === undefined ? '' : `: ${said.message}`}`;
+    return new MeshnetError('CONFIG_INVALID', message, { details });
+  }
+  if (said !== undefined && exit.code !== 0 && exit.signal === null) {
     return new MeshnetError(said.code, said.message === '' ? undefined : said.message, { details });
   }
   if (exit.code === EXIT_DATA) {
     return new MeshnetError('MODEL_CORRUPT', `the ${what} cannot use the model`, { details });
-  }
-  if (exit.code === EXIT_USAGE) {
-    return new MeshnetError('CONFIG_INVALID', `the ${what} does not accept its arguments`, { details });
   }
   const how = exit.signal === null ? `exited with ${exit.code}` : `was ended by ${exit.signal}`;
   return new MeshnetError('WORKER_LOST', `the ${what} ${how}`, { details });

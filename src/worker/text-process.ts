@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import { LRUCache } from 'lru-cache';
-import { MeshnetError, isMeshnetError } from '../errors.ts';
+import { MeshnetError, isMeshnetError, toMeshnetError } from '../errors.ts';
 import { Text, type TextDescription } from '../proto/worker_pb.js';
 import type { BackoffInit } from './backoff.ts';
 import type { Child } from './child.ts';
@@ -34,6 +34,8 @@ export interface RenderInput {
 
 /** A request body is at most 4 MiB; its ids take at most about as many bytes again. */
 const MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Of a call whose process was lost to another one. */
+const ATTEMPTS = 3;
 /** Ids of one call for pieces. */
 const PIECES_PER_CALL = 16_384;
 
@@ -45,6 +47,7 @@ interface Boot {
 /** Vocabulary, chat template and grammars of one model, in a process that can be thrown away. */
 export class TextProcess {
   readonly #init: TextProcessInit;
+  readonly #callTimeoutMs: number;
   readonly #supervisor: Supervisor;
   readonly #events = new EventEmitter<{ ready: []; failed: [] }>();
   readonly #pieces: LRUCache<string, Uint8Array>;
@@ -55,6 +58,7 @@ export class TextProcess {
 
   constructor(init: TextProcessInit) {
     this.#init = init;
+    this.#callTimeoutMs = init.callTimeoutMs ?? 5_000;
     this.#pieces = new LRUCache({ max: init.cachedPieces ?? 65_536 });
     this.#events.setMaxListeners(1024);
     this.#supervisor = new Supervisor({
@@ -65,10 +69,11 @@ export class TextProcess {
         stopTimeoutMs: init.stopTimeoutMs,
         args: ({ socketPath, tokenFile }) => [
           '--text', '--model', init.model, '--control', socketPath, '--token-file', tokenFile,
-          '--parent-pid', String(process.pid),
+          '--parent-pid', String(process.pid), '--time-limit-ms', String(this.#callTimeoutMs),
         ],
       },
-      backoff: { baseMs: 100, ...init.backoff },
+      // Texts of strangers may kill it again and again; as long as it starts it is worth starting.
+      backoff: { baseMs: 100, stableMs: 1, ...init.backoff },
       live: (child, useful, signal) => this.#live(child, useful, signal),
       onLost: () => undefined,
       onFailed: (err) => {
@@ -167,25 +172,34 @@ export class TextProcess {
    * by that, and has not been the cause, is served by the next one.
    */
   async #call<T>(run: (client: GrpcClient, options: CallOptions) => Promise<T>, options: AbortOptions): Promise<T> {
-    const timeoutMs = this.#init.callTimeoutMs ?? 5_000;
     for (let attempt = 1; ; attempt++) {
       const boot = await this.#running(options);
+      const startedAt = performance.now();
       try {
-        return await run(boot.client, { signal: options.signal, timeoutMs });
+        return await run(boot.client, { signal: options.signal, timeoutMs: this.#callTimeoutMs });
       } catch (err) {
-        if (isMeshnetError(err, 'DEADLINE_EXCEEDED') && !options.signal.aborted) {
-          this.#drop(boot);
-          throw new MeshnetError('TEXT_FAILED', `the text process needed more than ${timeoutMs} ms`, {
-            cause: err,
-            details: { timeoutMs },
-          });
-        }
-        if (attempt > 1 || !isMeshnetError(err, 'WORKER_LOST') || options.signal.aborted) {
+        if (options.signal.aborted) {
           throw err;
         }
-        this.#drop(boot);
+        const failure = this.#failureOf(toMeshnetError(err), performance.now() - startedAt);
+        if (failure.code === 'WORKER_LOST' || isMeshnetError(err, 'DEADLINE_EXCEEDED')) {
+          this.#drop(boot);
+        }
+        if (failure.code !== 'WORKER_LOST' || attempt === ATTEMPTS) {
+          throw failure;
+        }
       }
     }
+  }
+
+  /** The process watches its own processor time too, and exits: the call that ran for long was the cause. */
+  #failureOf(err: MeshnetError, elapsedMs: number): MeshnetError {
+    const tooLong = err.code === 'DEADLINE_EXCEEDED' || (err.code === 'WORKER_LOST' && elapsedMs > this.#callTimeoutMs / 2);
+    if (tooLong) {
+      const details = { timeoutMs: this.#callTimeoutMs };
+      return new MeshnetError('TEXT_FAILED', 'a text needed more time than one may', { cause: err, details });
+    }
+    return err.code === 'INTERNAL' ? new MeshnetError('TEXT_FAILED', err.message, { cause: err, details: err.details }) : err;
   }
 
   /** Nobody gets this boot again; the supervisor makes another. */

@@ -8,7 +8,7 @@ import { create, fromBinary, toBinary, type DescMessage, type DescService, type 
 import * as grpc from '@grpc/grpc-js';
 import { toWireError } from '../../src/domain/wire-error.ts';
 import { MeshnetError, type ErrorCode } from '../../src/errors.ts';
-import { Seam } from '../../src/proto/seam_pb.js';
+import { ErrorSchema, Seam } from '../../src/proto/seam_pb.js';
 import {
   DescriptionSchema, EventSchema, State, Text, Worker,
   type AdmitRequest, type Description, type LinkRequest, type ReleaseRequest,
@@ -187,19 +187,22 @@ function serve(server: grpc.Server, service: DescService, handlers: Record<strin
 }
 
 function unary(input: DescMessage, output: DescMessage, handler: Handler): grpc.handleUnaryCall<Buffer, Buffer> {
-  return (call, callback) => {
-    if (!isOurs(call.metadata)) {
-      callback({ code: grpc.status.UNAUTHENTICATED, details: 'the token is wrong' });
-      return;
+  const answer: (...of: Parameters<grpc.handleUnaryCall<Buffer, Buffer>>) => Promise<void> = async (call, callback) => {
+    try {
+      const reply = await handler(fromBinary(input, call.request) as never);
+      callback(null, Buffer.from(toBinary(output, create(output, reply as MessageInitShape<DescMessage>))));
+    } catch (err) {
+      const metadata = new grpc.Metadata();
+      metadata.set('meshnet-error-bin', Buffer.from(toBinary(ErrorSchema, toWireError(err))));
+      callback({ code: grpc.status.FAILED_PRECONDITION, details: 'refused', metadata });
     }
-    Promise.resolve()
-      .then(() => handler(fromBinary(input, call.request) as never))
-      .then((reply) => callback(null, Buffer.from(toBinary(output, create(output, reply as MessageInitShape<DescMessage>)))))
-      .catch((err: unknown) => {
-        const metadata = new grpc.Metadata();
-        metadata.set('meshnet-error-bin', Buffer.from(toBinary(errorSchema, toWireError(err))));
-        callback({ code: grpc.status.FAILED_PRECONDITION, details: 'refused', metadata });
-      });
+  };
+  return (call, callback) => {
+    if (isOurs(call.metadata)) {
+      void answer(call, callback);
+    } else {
+      callback({ code: grpc.status.UNAUTHENTICATED, details: 'the token is wrong' });
+    }
   };
 }
 
@@ -240,7 +243,6 @@ function same(bytes: Buffer): Buffer {
   return bytes;
 }
 
-const { ErrorSchema: errorSchema } = await import('../../src/proto/seam_pb.js');
 const server = new grpc.Server();
 if (flags.has('--text')) {
   serve(server, Text, {
@@ -285,7 +287,7 @@ if (flags.has('--text')) {
       return { lanes: lanes.size };
     },
   });
-  server.register(pathOf(Worker, 'Watch'), watch, same, same as never, 'serverStream');
+  server.register(pathOf(Worker, 'Watch'), watch, same, same, 'serverStream');
   server.register(pathOf(Seam, 'Stream'), seam, same, same, 'bidi');
 }
 if (model.exit === undefined) {

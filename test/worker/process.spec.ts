@@ -77,18 +77,18 @@ describe('worker/process', () => {
     const worker = make({});
     worker.start();
     const { pid } = await worker.ready(soon());
-    const { socketPath, token } = worker.target ?? assert.fail();
+    const { target } = worker;
     const lost = once(worker, 'lost', soon());
     process.kill(pid, 'SIGKILL');
     const [err] = await lost;
     assert.equal(err.code, 'WORKER_LOST');
     assert.equal(err.details.signal, 'SIGKILL');
-    assert.equal(worker.target, undefined);
     assert.throws(() => worker.client, isCode('WORKER_LOST'));
     const second = await worker.ready(soon());
     assert.notEqual(second.pid, pid);
-    assert.notEqual(worker.target?.socketPath, socketPath);
-    assert.notDeepEqual(worker.target?.token, token);
+    const again = (): typeof target => worker.target;
+    assert.notEqual(again()?.socketPath, target?.socketPath);
+    assert.notDeepEqual(again()?.token, target?.token);
   });
 
   it('gives up after so many boots without use', async () => {
@@ -108,7 +108,7 @@ describe('worker/process', () => {
   for (const [what, model, code] of [
     ['an exit with 65', { exit: 65, stderr: 'not a model' }, 'MODEL_CORRUPT'],
     ['an exit with 65 and a report', { exit: 65, stderr: '{"error":{"code":"RANGE_INVALID","message":"no"}}' }, 'RANGE_INVALID'],
-    ['an exit with 64', { exit: 64 }, 'CONFIG_INVALID'],
+    ['an exit with 2', { exit: 2 }, 'CONFIG_INVALID'],
     ['a description that says so', { failure: 'MODEL_CORRUPT' }, 'MODEL_CORRUPT'],
     ['an architecture without an adapter', { failure: 'NOT_CERTIFIED' }, 'NOT_CERTIFIED'],
   ] as const) {
@@ -120,6 +120,16 @@ describe('worker/process', () => {
       await assert.rejects(worker.ready(soon()), isCode(code));
     });
   }
+
+  it('tries again when the machine had no room, and says so at the end', async () => {
+    const worker = make({ exit: 70, stderr: '{"error":{"code":"NO_CAPACITY","message":"too little memory"}}' });
+    const lost = once(worker, 'lost', soon());
+    worker.start();
+    const err = await failed(worker);
+    assert.equal((await lost)[0].code, 'NO_CAPACITY');
+    assert.equal(err.code, 'NO_CAPACITY');
+    assert.equal(err.details['exitCode'], 70);
+  });
 
   it('says that a program does not exist', async () => {
     const worker = make({}, { binary: join(workshop.folder, 'nothing') });
