@@ -10,11 +10,10 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
-#include <stdexcept>
 #include <vector>
 
+#include "abort_guard.h"
 #include "gguf_check.h"
 
 namespace meshnet {
@@ -43,19 +42,6 @@ void InitOnce() {
     llama_backend_init();
   });
 }
-
-// While it lives, a failed assertion of llama.cpp on this thread is an exception. A header that CheckGguf lets pass
-// and the loader still trips over must end in a Status, not in a dead worker.
-class AbortIsException {
- public:
-  AbortIsException() : previous_(ggml_set_abort_callback([](const char * what) { throw std::runtime_error(what); })) {}
-  ~AbortIsException() { ggml_set_abort_callback(previous_); }
-  AbortIsException(const AbortIsException &) = delete;
-  AbortIsException & operator=(const AbortIsException &) = delete;
-
- private:
-  ggml_abort_callback_t previous_;
-};
 
 struct ThreadpoolFree {
   void operator()(ggml_threadpool * pool) const { ggml_threadpool_free(pool); }
@@ -263,7 +249,8 @@ Shard::~Shard() = default;
 Status Shard::Load(const ShardParams & params, std::unique_ptr<Shard> * out) {
   auto impl = std::make_unique<Impl>();
   try {
-    const AbortIsException guard;
+    // A header that CheckGguf lets pass and the loader still trips over must end in a Status, not in a dead worker.
+    const AbortGuard guard;
     if (Status s = impl->Open(params); !s.ok()) return s;
   } catch (const std::bad_alloc &) {
     return {Code::kNoCapacity, "out of memory while loading"};

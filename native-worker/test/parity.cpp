@@ -15,7 +15,8 @@ namespace {
 constexpr const char * kUsage = R"(usage: meshnet-parity --model FILE [option value]...
 
   --cuts LIST     chains to test: "all" (default) is every boundary and several three-way chains;
-                  otherwise like 4 or 1,3;2 (chains apart by ;, cuts of a chain by ,)
+                  otherwise like 4 or 1,3;2 (chains apart by ;, cuts of a chain by ,);
+                  "none" is the whole model
   --ubatch N      rows of one decode (default 64)
   --threads N     (default 1)
   --kv T          f16 or f32 (default f16)
@@ -63,6 +64,13 @@ Options Parse(int argc, char ** argv) {
   return o;
 }
 
+std::vector<int32_t> Numbers(const std::string & text) {
+  std::vector<int32_t> numbers;
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, ',');) numbers.push_back(std::stoi(part));
+  return numbers;
+}
+
 std::vector<std::vector<int32_t>> Chains(const std::string & cuts, int32_t n_layer) {
   std::vector<std::vector<int32_t>> chains;
   if (cuts == "all") {
@@ -71,12 +79,10 @@ std::vector<std::vector<int32_t>> Chains(const std::string & cuts, int32_t n_lay
     if (n_layer >= 6) chains.insert(chains.end(), {{n_layer / 3, 2 * n_layer / 3}, {1, 2}, {n_layer - 2, n_layer - 1}});
     return chains;
   }
+  if (cuts == "none") return {{}};
   std::istringstream list(cuts);
-  for (std::string chain; std::getline(list, chain, ';');) {
-    std::istringstream parts(chain);
-    chains.emplace_back();
-    for (std::string cut; std::getline(parts, cut, ',');) chains.back().push_back(std::stoi(cut));
-  }
+  for (std::string chain; std::getline(list, chain, ';');) chains.push_back(Numbers(chain));
+  if (chains.empty()) throw std::runtime_error("--cuts names no chain");
   return chains;
 }
 
@@ -127,8 +133,8 @@ int Greedy(const Options & o) {
   GgufSummary model;
   Require(CheckGguf(o.shard.model_path, &model));
   std::unique_ptr<Chain> chain;
-  Require(Chain::Load(o.shard, model.n_layer, Chains(o.cuts, model.n_layer).front(), o.sparse, &chain));
-  Require(chain->Greedy(Chains(o.tokens, 0).front(), o.script.n_greedy));
+  Require(Chain::Load(o.shard, model.n_layer, Chains(o.cuts, model.n_layer).at(0), o.sparse, &chain));
+  Require(chain->Greedy(Numbers(o.tokens), o.script.n_greedy));
   return 0;
 }
 
