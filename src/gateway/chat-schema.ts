@@ -87,13 +87,13 @@ export const chatBody = z.looseObject({
   response_format: responseFormat.nullish(),
   n: z.number().int().min(1).nullish(),
   tools: z.array(z.unknown()).nullish(),
-  tool_choice: z.unknown(),
+  tool_choice: z.unknown().optional(),
   functions: z.array(z.unknown()).nullish(),
-  function_call: z.unknown(),
+  function_call: z.unknown().optional(),
   modalities: z.array(z.string()).nullish(),
-  audio: z.unknown(),
-  prediction: z.unknown(),
-  web_search_options: z.unknown(),
+  audio: z.unknown().optional(),
+  prediction: z.unknown().optional(),
+  web_search_options: z.unknown().optional(),
 });
 
 export type ChatBody = z.output<typeof chatBody>;
