@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { MeshnetError } from '../errors.ts';
 import { isLoopback } from './access.ts';
@@ -19,6 +20,8 @@ export interface GatewayComponents {
 
 /** Base URLs are written with and without it. */
 const PREFIXES = ['', '/v1'];
+/** A client that does not read cannot be told that its answer has ended; it holds up a stop no longer than this. */
+const STOP_GRACE_MS = 2000;
 /** Names of unknown request fields that have been logged; more than any client has. */
 const MAX_LOGGED_FIELDS = 256;
 
@@ -77,7 +80,12 @@ export class Gateway {
       return;
     }
     this.#stopping.abort(new MeshnetError('DRAINING', 'the node is stopping'));
-    await Promise.allSettled(this.#running);
+    const told = new AbortController();
+    await Promise.race([
+      Promise.allSettled(this.#running),
+      setTimeout(STOP_GRACE_MS, undefined, { signal: told.signal }).catch(() => undefined),
+    ]);
+    told.abort();
     await app.close();
   }
 

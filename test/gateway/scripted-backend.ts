@@ -6,6 +6,9 @@ import type {
 
 /** The end token of every scripted model. */
 export const END = 256;
+/** A token of `LONG_BYTES` letters. */
+export const LONG = 257;
+export const LONG_BYTES = 64 * 1024;
 
 export const CARD: ModelCard = {
   id: 'acme/tiny-1',
@@ -33,7 +36,7 @@ export class ByteText implements TextService {
   }
 
   async pieces(ids: readonly number[]): Promise<Uint8Array[]> {
-    return ids.map((id) => id === END ? new Uint8Array() : Uint8Array.of(id));
+    return ids.map((id) => id < END ? Uint8Array.of(id) : Buffer.alloc(id === LONG ? LONG_BYTES : 0, 'x'));
   }
 
   async grammarFromSchema(schemaJson: string): Promise<string> {

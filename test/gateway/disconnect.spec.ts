@@ -1,0 +1,150 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import type { Gateway } from '../../src/gateway/gateway.ts';
+import { chatBody, listen, post, rawConnection, readStream } from './http-client.ts';
+import { idsOf, LONG, LONG_BYTES, ScriptedBackend, untilAborted } from './scripted-backend.ts';
+
+/** Longest that a cancel may take, ms. */
+const CANCEL_MS = 500;
+
+describe('gateway/disconnect', () => {
+  let backend: ScriptedBackend;
+  let gateway: Gateway;
+
+  beforeEach(async () => {
+    backend = new ScriptedBackend();
+    gateway = await listen(backend);
+  });
+
+  afterEach(async () => {
+    await gateway.stop();
+  });
+
+  const leaveWhen = async (reached: Promise<void>, fields: Record<string, unknown>): Promise<void> => {
+    const controller = new AbortController();
+    const request = post(`${gateway.url}/v1/chat/completions`, chatBody(fields), { signal: controller.signal })
+      .then((response) => response.text());
+    await reached;
+    const start = performance.now();
+    controller.abort();
+    await assert.rejects(request, { name: 'AbortError' });
+    await backend.left();
+    assert.ok(performance.now() - start < CANCEL_MS);
+  };
+
+  for (const stream of [false, true]) {
+    const kind = stream ? 'a streamed' : 'a plain';
+
+    it(`cancels ${kind} answer in admission`, async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      backend.admission = (signal) => {
+        resolve();
+        return untilAborted(signal);
+      };
+      await leaveWhen(promise, { stream });
+    });
+
+    it(`cancels ${kind} answer before its first token`, async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      backend.script = async function* (_request, signal) {
+        resolve();
+        yield await untilAborted(signal);
+      };
+      await leaveWhen(promise, { stream });
+    });
+
+    it(`cancels ${kind} answer in the middle`, async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      backend.script = async function* (_request, signal) {
+        yield { ids: idsOf('a') };
+        resolve();
+        yield await untilAborted(signal);
+      };
+      await leaveWhen(promise, { stream });
+    });
+  }
+
+  it('cancels when the connection is reset', async () => {
+    backend.script = async function* (_request, signal) {
+      yield { ids: idsOf('a') };
+      yield await untilAborted(signal);
+    };
+    const body = JSON.stringify(chatBody({ stream: true }));
+    const socket = await rawConnection(gateway.url);
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await once(socket, 'data');
+    socket.resetAndDestroy();
+    await backend.left();
+  });
+
+  it('holds up the mesh for a reader that takes nothing, and in the end drops it', async () => {
+    await gateway.stop();
+    gateway = await listen(backend, { slowReaderMs: 100 });
+    let produced = 0;
+    backend.script = async function* () {
+      while (true) {
+        produced++;
+        yield { ids: [LONG] };
+      }
+    };
+    const body = JSON.stringify(chatBody({ stream: true }));
+    const socket = await rawConnection(gateway.url);
+    socket.pause();
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await backend.left();
+    // What fits into the socket buffers of both ends of the loopback, and no more.
+    assert.ok(produced * LONG_BYTES < 32 * 1024 * 1024, `${produced} events`);
+    socket.destroy();
+  });
+
+  it('tells running answers that it stops, and then starts again', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    backend.script = async function* (_request, signal) {
+      yield { ids: idsOf('a') };
+      resolve();
+      yield await untilAborted(signal);
+    };
+    const response = await post(`${gateway.url}/v1/chat/completions`, chatBody({ stream: true }));
+    await promise;
+    const [{ chunks, done }] = await Promise.all([readStream(response), gateway.stop()]);
+    assert.equal((chunks.at(-1) as unknown as { error: { code: string } }).error.code, 'draining');
+    assert.equal(done, false);
+    await gateway.start();
+    assert.equal((await fetch(`${gateway.url}/health`)).status, 200);
+  });
+
+  it('keeps the connection after a stream', async () => {
+    const socket = await rawConnection(gateway.url);
+    const body = JSON.stringify(chatBody({ stream: true }));
+    const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    let text = '';
+    socket.on('data', (chunk) => { text += String(chunk); });
+    for (const answers of [1, 2]) {
+      socket.write(request);
+      while ((text.match(/\r\n0\r\n\r\n/g) ?? []).length < answers) {
+        await once(socket, 'data');
+      }
+    }
+    assert.equal((text.match(/^HTTP\/1\.1 200 OK/gm) ?? []).length, 2);
+    socket.destroy();
+  });
+
+  it('refuses more answers than it may have, and says when to come back', async () => {
+    await gateway.stop();
+    gateway = await listen(backend, { maxAnswers: 1 });
+    const url = `${gateway.url}/v1/chat/completions`;
+    backend.script = async function* (_request, signal) {
+      yield { ids: idsOf('a') };
+      yield await untilAborted(signal);
+    };
+    const controller = new AbortController();
+    const running = await post(url, chatBody({ stream: true }), { signal: controller.signal });
+    const refused = await post(url, chatBody());
+    assert.equal(refused.status, 429);
+    assert.equal(refused.headers.get('retry-after'), '1');
+    assert.equal((await refused.json() as { error: { code: string } }).error.code, 'rate_limit_exceeded');
+    controller.abort();
+    await assert.rejects(running.text(), { name: 'AbortError' });
+    await backend.left();
+  });
+});
