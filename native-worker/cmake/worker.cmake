@@ -115,3 +115,11 @@ add_test(NAME golden_test COMMAND golden_test)
 
 meshnet_program(meshnet-bench-shard tools/bench_shard.cpp)
 target_link_libraries(meshnet-bench-shard PRIVATE meshnet_shard)
+
+# The edge: codec, seams on loopback, and whole workers behind their sockets.
+add_executable(control_test test/control_test.cpp test/session.cpp test/seam_client.cpp test/worker_process.cpp)
+meshnet_ours(control_test)
+target_link_libraries(control_test PRIVATE meshnet_core GTest::gtest)
+add_dependencies(control_test meshnet-worker)
+add_test(NAME control_test COMMAND control_test --worker $<TARGET_FILE:meshnet-worker> --model shard_test.gguf)
+set_tests_properties(control_test PROPERTIES FIXTURES_REQUIRED shard_model TIMEOUT 300)

@@ -1,0 +1,65 @@
+// SeamClient: the far end of a seam stream, for tests: sends what it is told and keeps what comes.
+// Threads: the test's thread; events come from gRPC's.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frame.h"
+#include "seam_digest.h"
+#include "stream.h"
+
+namespace meshnet {
+
+class SeamClient {
+ public:
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+  SeamClient(std::shared_ptr<grpc::Channel> channel, const Metadata & metadata);
+  ~SeamClient();
+
+  // Every frame names this lane.
+  void set_lane(const LaneKey & lane) { lane_ = lane; }
+  void SendBytes(std::string packet);
+  // As it is; seq 0 stays 0.
+  void SendFrame(Frame frame);
+  // With the next seq, counted for Close.
+  void SendNext(Frame frame);
+  void SendClose();
+  // An orderly half close.
+  void EndWriting() { stream_->Finish(); }
+
+  // The next packet's frame. Nothing when the stream has ended or ten seconds have passed.
+  std::optional<Frame> Next();
+  // Frames until one of that kind; nothing when none comes.
+  std::optional<Frame> NextOf(FrameKind kind);
+  // The code of the next Error frame; kOk when the stream ends without one.
+  Code NextError();
+  // The status of the ended call; fails the test after ten seconds.
+  grpc::Status WaitEnd();
+
+  uint64_t n_sent() const { return next_seq_ - 1; }
+  // Of sequenced frames that came.
+  uint64_t n_received() const { return n_received_; }
+  std::string received_digest() const { return received_.Value(); }
+
+ private:
+  struct Inbox;
+
+  LaneKey lane_;
+  uint64_t next_seq_ = 1;
+  uint64_t n_received_ = 0;
+  RollingDigest sent_, received_;
+  std::shared_ptr<Inbox> inbox_;
+  std::shared_ptr<Stream> stream_;
+};
+
+}  // namespace meshnet
