@@ -1,5 +1,5 @@
 import { create } from '@bufbuild/protobuf';
-import { MeshnetError, errorFromWire, toMeshnetError, wireCode, type ErrorDetails } from '../errors.ts';
+import { errorFromWire, toMeshnetError, wireCode, type ErrorDetails, type MeshnetError } from '../errors.ts';
 import { ErrorSchema, type Error as WireError } from '../proto/seam_pb.js';
 import { LIMITS } from './limits.ts';
 

@@ -10,6 +10,7 @@ import { MeshnetError } from '../errors.ts';
 const KEY_FILE_BYTES = 128;
 /** An Ed25519 peer id has 52 characters; base58 of a long text costs quadratic time. */
 const PEER_ID_CHARS = 64;
+const SIGNATURE_BYTES = 64;
 /** Anybody but the owner. */
 const OTHERS = 0o077;
 
@@ -50,7 +51,7 @@ export async function loadIdentity(path: string): Promise<Identity> {
 
 /** Whether `peerId` signed `bytes`. A peer id that is no Ed25519 one signs nothing. */
 export async function verify(peerId: string, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
-  if (!isPeerId(peerId)) {
+  if (signature.byteLength !== SIGNATURE_BYTES || !isPeerId(peerId)) {
     return false;
   }
   const id = peerIdFromString(peerId);

@@ -31,7 +31,10 @@ export class Rig {
     for (const release of this.#releases.splice(0)) {
       await release();
     }
-    await Promise.all(this.#hosts.splice(0).map((host) => host.stop(SOON)));
+    // One after another: two that close one connection at once wait for each other.
+    for (const host of this.#hosts.splice(0)) {
+      await host.stop(SOON);
+    }
   }
 
   /** Two connected hosts and one stream between them. */
