@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <stdexcept>
 
 #include "bounds.h"
@@ -89,6 +90,23 @@ bool RefersOutside(const common_json & node) {
     }
   }
   return false;
+}
+
+// A template without a place for tools leaves them out without a word.
+Status CheckTools(const common_chat_templates_inputs & inputs, const std::map<std::string, bool> & caps) {
+  const auto can = [&caps](const char * what) {
+    const auto found = caps.find(what);
+    return found != caps.end() && found->second;
+  };
+  if (!inputs.tools.empty() && !can("supports_tools")) {
+    return {Code::kTurnInvalid, "the chat template of the model has no place for tools"};
+  }
+  for (const common_chat_msg & message : inputs.messages) {
+    if (!message.tool_calls.empty() && !can("supports_tool_calls")) {
+      return {Code::kTurnInvalid, "the chat template of the model has no place for tool calls"};
+    }
+  }
+  return Status::Ok();
 }
 
 std::string Metadata(const llama_model * model, const std::string & key) {
@@ -215,6 +233,9 @@ Status TextVocabulary::Render(const std::string & messages_json, const std::stri
       inputs.tools = common_chat_tools_parse_oaicompat(tools);
     }
     inputs.add_generation_prompt = add_generation_prompt;
+    if (Status status = CheckTools(inputs, common_chat_templates_get_caps(impl_->templates.get())); !status.ok()) {
+      return status;
+    }
     text = common_chat_templates_apply(impl_->templates.get(), inputs).prompt;
   } catch (const std::exception & e) {
     return {Code::kTurnInvalid, std::string("the chat template refuses these messages: ") + e.what()};

@@ -131,6 +131,14 @@ void TestRender(const std::string & model_path) {
   CHECK(vocabulary->Render(R"([{"role":"user"}])", "", true, &prompt, &ids).code() == Code::kTurnInvalid);
   CHECK(vocabulary->Render(R"([{"role":"tool","content":"x","tool_call_id":"1"}])", "", true, &prompt, &ids).code() ==
         Code::kTurnInvalid);
+  CHECK(vocabulary
+            ->Render(R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":)"
+                     R"({"name":"f","arguments":"{}"}}]}])",
+                     "", true, &prompt, &ids)
+            .code() == Code::kTurnInvalid);
+  CHECK(vocabulary
+            ->Render(messages, R"([{"type":"function","function":{"name":"f","parameters":{}}}])", true, &prompt, &ids)
+            .code() == Code::kTurnInvalid);
   CHECK(vocabulary->Render(std::string(100000, '['), "", true, &prompt, &ids).code() == Code::kLimitExceeded);
 
   // A template that cannot be parsed spoils nothing but Render.
