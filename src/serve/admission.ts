@@ -51,6 +51,7 @@ export class Admission implements AdmissionHandler {
   readonly #perPeer = new Map<string, number>();
   readonly #lingering = new Set<NodeJS.Timeout>();
   readonly #releasing = new Set<Promise<void>>();
+  readonly #unsubscribe: (() => void)[] = [];
 
   constructor(components: AdmissionComponents, init: AdmissionInit = {}) {
     this.#shards = components.shards;
@@ -62,10 +63,6 @@ export class Admission implements AdmissionHandler {
       anyDtype: init.anyDtype ?? false,
       lingerMs: init.lingerMs ?? 10_000,
     };
-    for (const shard of this.#shards) {
-      shard.on('laneEnded', (event) => this.#laneEnded(event));
-      shard.on('lost', (err) => this.#shardLost(shard, err));
-    }
   }
 
   /** Leases held now. */
@@ -73,8 +70,21 @@ export class Admission implements AdmissionHandler {
     return this.#held.size;
   }
 
+  /** Before the first lease. */
+  start(): void {
+    for (const shard of this.#shards) {
+      const onLost = (err: MeshnetError): void => this.#shardLost(shard, err);
+      shard.on('laneEnded', this.#onLaneEnded);
+      shard.on('lost', onLost);
+      this.#unsubscribe.push(() => shard.off('laneEnded', this.#onLaneEnded).off('lost', onLost));
+    }
+  }
+
   /** After the last lease has ended: waits until the workers know. */
   async stop(): Promise<void> {
+    for (const unsubscribe of this.#unsubscribe.splice(0)) {
+      unsubscribe();
+    }
     await Promise.all(this.#releasing);
     for (const timer of this.#lingering) {
       clearTimeout(timer);
@@ -187,11 +197,11 @@ export class Admission implements AdmissionHandler {
     this.#log.info({ ...factsOf(lane.key), peer: lease.remotePeer }, 'session opened');
   }
 
-  #laneEnded({ lane, error }: LaneEnded): void {
+  readonly #onLaneEnded = ({ lane, error }: LaneEnded): void => {
     if (lane !== undefined) {
       this.#lanes.get(lane)?.end(error === undefined || error.code === 0 ? undefined : fromWireError(error));
     }
-  }
+  };
 
   #shardLost(shard: ShardService, cause: MeshnetError): void {
     for (const lane of this.#lanes.of(shard)) {

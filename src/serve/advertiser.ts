@@ -11,7 +11,9 @@ import type { ShardService } from './shard-service.ts';
 
 /** Says in the DHT that this node has shards of a model. */
 export interface ModelAnnouncer {
-  provide(modelDigest: Uint8Array, options: AbortOptions): Promise<void>;
+  /** Gives how many peers took it. */
+  provide(modelDigest: Uint8Array, options: AbortOptions): Promise<number>;
+  withdraw(modelDigest: Uint8Array, options: AbortOptions): Promise<void>;
 }
 
 export interface AdvertiserComponents {
@@ -31,16 +33,18 @@ export interface AdvertiserInit {
   readonly lifeMs?: number;
   /** An advertisement is signed anew when it is older. @default 1000 ms */
   readonly freshMs?: number;
-  /** First wait between two announcements in the DHT; it doubles, because a young DHT has few peers. @default 5000 ms */
+  /** Between two announcements in the DHT. @default 3600000 ms */
   readonly announceMs?: number;
-  /** Longest wait. @default 3600000 ms */
-  readonly announceCapMs?: number;
+  /** After one that nobody took; it doubles up to a minute. @default 2000 ms */
+  readonly announceRetryMs?: number;
   /** Unix ms. @default Date.now */
   readonly now?: () => number;
 }
 
 /** For one announcement. */
 const ANNOUNCE_TIMEOUT_MS = 60_000;
+const ANNOUNCE_RETRY_CAP_MS = 60_000;
+const WITHDRAW_TIMEOUT_MS = 5_000;
 
 /** What this node says of its shards that serve. It starts last and stops first. */
 export class Advertiser {
@@ -60,8 +64,8 @@ export class Advertiser {
     this.#init = {
       lifeMs: 300_000,
       freshMs: 1_000,
-      announceMs: 5_000,
-      announceCapMs: 3_600_000,
+      announceMs: 3_600_000,
+      announceRetryMs: 2_000,
       now: Date.now,
       ...init,
     };
@@ -168,20 +172,35 @@ export class Advertiser {
 
   /** Until the signal. Never throws. */
   async #announce(modelDigest: Uint8Array, signal: AbortSignal): Promise<void> {
-    let waitMs = this.#init.announceMs;
+    let retryMs = this.#init.announceRetryMs;
     while (!signal.aborted) {
-      try {
-        const limit = AbortSignal.any([signal, AbortSignal.timeout(ANNOUNCE_TIMEOUT_MS)]);
-        await this.#components.announcer.provide(modelDigest, { signal: limit });
-      } catch (err) {
-        if (!signal.aborted) {
-          const { code, message } = toMeshnetError(err);
-          this.#log.debug({ code }, `a model could not be announced: ${message}`);
-          waitMs = this.#init.announceMs;
-        }
+      let waitMs = retryMs;
+      if (await this.#provide(modelDigest, signal) > 0) {
+        waitMs = this.#init.announceMs;
+        retryMs = this.#init.announceRetryMs;
+      } else {
+        retryMs = Math.min(retryMs * 2, ANNOUNCE_RETRY_CAP_MS);
       }
       await delay(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
-      waitMs = Math.min(waitMs * 2, this.#init.announceCapMs);
+    }
+    try {
+      await this.#components.announcer.withdraw(modelDigest, { signal: AbortSignal.timeout(WITHDRAW_TIMEOUT_MS) });
+    } catch (err) {
+      this.#log.debug({ code: toMeshnetError(err).code }, 'a model could not be withdrawn');
+    }
+  }
+
+  async #provide(modelDigest: Uint8Array, signal: AbortSignal): Promise<number> {
+    try {
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(ANNOUNCE_TIMEOUT_MS)]);
+      const taken = await this.#components.announcer.provide(modelDigest, { signal: limit });
+      this.#log.debug({ taken }, 'a model was announced');
+      return taken;
+    } catch (err) {
+      if (!signal.aborted) {
+        this.#log.debug({ code: toMeshnetError(err).code }, 'a model could not be announced');
+      }
+      return 0;
     }
   }
 }

@@ -184,5 +184,6 @@ function serializer<D extends DescMessage>(schema: D): (message: MessageShape<D>
 }
 
 function deserializer<D extends DescMessage>(schema: D): (bytes: Buffer) => MessageShape<D> {
-  return (bytes) => fromBinary(schema, bytes);
+  // Not a Buffer, so that byte fields are plain arrays like everywhere else.
+  return (bytes) => fromBinary(schema, new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength));
 }
