@@ -47,7 +47,7 @@ if ! flock -n 9; then
 fi
 
 # Debian packages, only when something is missing.
-packages='git ca-certificates g++ cmake ninja-build ccache pkg-config libssl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc'
+packages='git ca-certificates g++ cmake ninja-build ccache pkg-config libssl-dev libprotobuf-dev protobuf-compiler libgtest-dev libgrpc++-dev protobuf-compiler-grpc'
 if command -v dpkg-query >/dev/null; then
   missing=
   for package in $packages; do

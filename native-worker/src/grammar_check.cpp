@@ -1,7 +1,12 @@
 #include "grammar_check.h"
 
+#include <llama-grammar.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
 
 namespace meshnet {
 namespace {
@@ -9,6 +14,8 @@ namespace {
 constexpr int kMaxDepth = 128;               // one group inside another; each costs the parser three stack frames
 constexpr uint64_t kMaxRepetitions = 8192;   // rules that all {m,n} together become
 constexpr uint64_t kMaxRepeated = 256 * 1024;  // elements that they copy
+constexpr uint64_t kMaxBeginnings = 4096;      // stacks that expanding one rule can give
+constexpr int kMaxChain = 1000;                // rules that begin with each other, one in the next
 
 // The end of a quoted string or class that begins at i, past its closing character.
 size_t SkipQuoted(std::string_view text, size_t i, char close) {
@@ -31,9 +38,87 @@ uint64_t ReadCounts(std::string_view text, size_t i, size_t * end) {
   return largest;
 }
 
-}  // namespace
+// Counts the ways in which each rule can begin: llama.cpp keeps one stack for each of them, and rules that refer to each
+// other twice make their number exponential.
+class Beginnings {
+ public:
+  explicit Beginnings(const llama_grammar_rules & rules) : rules_(rules), known_(rules.size()) {}
 
-Status CheckGrammar(std::string_view text) {
+  // False: too many, too deep, left recursion, or a rule that nobody defines.
+  bool Check() {
+    for (const auto & rule : rules_) {
+      for (const llama_grammar_element & element : rule) {
+        if (element.type == LLAMA_GRETYPE_RULE_REF && !IsDefined(element.value)) return false;
+      }
+    }
+    for (size_t rule = 0; rule < rules_.size(); rule++) {
+      if (!IsDefined(rule) || !Of(rule, 0)) return false;
+    }
+    return true;
+  }
+
+ private:
+  enum class State { kUnknown, kRunning, kDone };
+  struct Count {
+    State state = State::kUnknown;
+    uint64_t terminals = 0;  // ways to begin with a character
+    uint64_t empty = 0;      // ways to be empty
+  };
+
+  bool IsDefined(size_t rule) const { return rule < rules_.size() && !rules_[rule].empty(); }
+
+  static uint64_t Cap(uint64_t n) { return std::min(n, kMaxBeginnings + 1); }
+
+  bool Of(size_t rule, int depth) {
+    Count & count = known_[rule];
+    if (count.state == State::kDone) return true;
+    if (count.state == State::kRunning || depth > kMaxChain) return false;
+    count.state = State::kRunning;
+    uint64_t ways = 1;  // to get past what stands before this element of the alternate
+    for (const llama_grammar_element & element : rules_[rule]) {
+      switch (element.type) {
+        case LLAMA_GRETYPE_END:
+        case LLAMA_GRETYPE_ALT:
+          count.empty = Cap(count.empty + ways);
+          ways = 1;
+          break;
+        case LLAMA_GRETYPE_RULE_REF: {
+          if (ways == 0) break;
+          const auto next = static_cast<size_t>(element.value);
+          if (!Of(next, depth + 1)) return false;
+          count.terminals = Cap(count.terminals + ways * known_[next].terminals);
+          ways = Cap(ways * known_[next].empty);
+          break;
+        }
+        default:
+          // A class is several elements; its first one is the character that counts.
+          count.terminals = Cap(count.terminals + ways);
+          ways = 0;
+          break;
+      }
+      if (count.terminals + count.empty > kMaxBeginnings) return false;
+    }
+    count.state = State::kDone;
+    return true;
+  }
+
+  const llama_grammar_rules & rules_;
+  std::vector<Count> known_;
+};
+
+// Past white space and comments.
+const char * SkipBlank(const char * pos) {
+  while (*pos == ' ' || *pos == '\t' || *pos == '\r' || *pos == '\n' || *pos == '#') {
+    if (*pos == '#') {
+      while (*pos != 0 && *pos != '\n') pos++;
+    } else {
+      pos++;
+    }
+  }
+  return pos;
+}
+
+Status CheckText(std::string_view text) {
   int depth = 0;
   uint64_t repetitions = 0;
   uint64_t repeated = 0;
@@ -60,6 +145,24 @@ Status CheckGrammar(std::string_view text) {
     if (repetitions > kMaxRepetitions || repeated > kMaxRepeated) {
       return {Code::kGrammarInvalid, "the repetitions expand to too many rules"};
     }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckGrammar(const std::string & grammar, const llama_vocab * vocab) {
+  if (Status s = CheckText(grammar); !s.ok()) return s;
+  llama_grammar_parser parser(vocab);
+  try {
+    // Rule by rule: the parser's own loop prints what it refuses, and a peer's text belongs in no log.
+    for (const char * pos = SkipBlank(grammar.c_str()); *pos != 0;) pos = parser.parse_rule(pos);
+  } catch (const std::exception &) {
+    return {Code::kGrammarInvalid, "the grammar cannot be parsed"};
+  }
+  if (!parser.symbol_ids.contains("root")) return {Code::kGrammarInvalid, "the grammar has no rule named root"};
+  if (!Beginnings(parser.rules).Check()) {
+    return {Code::kGrammarInvalid, "a rule of the grammar is missing, begins with itself, or begins in too many ways"};
   }
   return {};
 }

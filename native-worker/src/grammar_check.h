@@ -1,14 +1,17 @@
-// CheckGrammar: what a GBNF text would cost, before llama.cpp's recursive parser and its expansions see it.
-// Threads: a pure function.
+// CheckGrammar: what a GBNF text would cost, before llama.cpp expands it on the thread that all lanes share.
+// Threads: a pure function; the caller holds an AbortGuard.
 #pragma once
 
-#include <string_view>
+#include <string>
 
 #include "status.h"
 
+struct llama_vocab;
+
 namespace meshnet {
 
-// kGrammarInvalid: nested too deeply, or repetitions that expand to too many rules. Says nothing about the syntax.
-Status CheckGrammar(std::string_view grammar);
+// kGrammarInvalid: it cannot be parsed, is nested too deeply, repeats too much, recurses on the left, or can begin in too
+// many ways.
+Status CheckGrammar(const std::string & grammar, const llama_vocab * vocab);
 
 }  // namespace meshnet

@@ -142,9 +142,9 @@ Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, const ll
   llama_sampler_chain_add(filters, llama_sampler_init_temp(s.temperature()));
 
   if (!turn.grammar().empty()) {
-    if (Status checked = CheckGrammar(turn.grammar()); !checked.ok()) return checked;
     try {
       const AbortGuard guard;
+      if (Status checked = CheckGrammar(turn.grammar(), vocab); !checked.ok()) return checked;
       impl->grammar.reset(llama_sampler_init_grammar(vocab, turn.grammar().c_str(), "root"));
     } catch (const std::exception & e) {
       return {Code::kGrammarInvalid, e.what()};

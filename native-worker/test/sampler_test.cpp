@@ -1,0 +1,200 @@
+#include "sampler.h"
+
+#include <gtest/gtest.h>
+#include <llama.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "engine_ring.h"
+#include "grammar_check.h"
+#include "lane_turn.h"
+
+namespace meshnet {
+namespace {
+
+class SamplerTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ShardParams params;
+    params.model_path = g_model_path;
+    params.n_ctx = 64;
+    ASSERT_TRUE(Shard::Load(params, &shard_).ok());
+  }
+  static void TearDownTestSuite() { shard_.reset(); }
+
+  static int32_t n_vocab() { return shard_->info().n_vocab; }
+  static std::vector<float> Logits(uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, 2);
+    std::vector<float> logits(static_cast<size_t>(n_vocab()));
+    for (float & logit : logits) logit = normal(random);
+    return logits;
+  }
+  static std::unique_ptr<Sampler> Make(const seam::v1::Turn & turn) {
+    std::unique_ptr<Sampler> sampler;
+    const Status status = Sampler::Create(turn, 100, shard_->vocab(), &sampler);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return sampler;
+  }
+  static int32_t Draw(Sampler & sampler, const std::vector<float> & logits, uint32_t pos) {
+    Drawn drawn;
+    const Status status = sampler.Draw(logits, pos, &drawn);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return drawn.token;
+  }
+  static std::string Piece(int32_t token) {
+    char text[64];
+    const int n = llama_token_to_piece(shard_->vocab(), token, text, sizeof text, 0, false);
+    return {text, static_cast<size_t>(std::max(0, n))};
+  }
+  static Code CreateCode(const std::string & grammar) {
+    auto turn = MakeTurn(1, 0, 1, 10);
+    turn.set_grammar(grammar);
+    std::unique_ptr<Sampler> sampler;
+    return Sampler::Create(turn, 100, shard_->vocab(), &sampler).code();
+  }
+
+  static std::unique_ptr<Shard> shard_;
+};
+std::unique_ptr<Shard> SamplerTest::shard_;
+
+TEST_F(SamplerTest, TakesTheLargestLogitAtTemperatureZero) {
+  auto sampler = Make(MakeTurn(1, 0, 1, 10));
+  auto logits = Logits(1);
+  logits[777] = logits[888] = 50;
+  EXPECT_EQ(Draw(*sampler, logits, 3), 777);
+}
+
+TEST_F(SamplerTest, DrawsByPositionAndSeedAlone) {
+  auto turn = MakeTurn(1, 0, 1, 10);
+  turn.mutable_sampling()->set_temperature(1);
+  turn.mutable_sampling()->set_seed(5);
+  turn.mutable_sampling()->set_top_k(200);
+  turn.mutable_sampling()->set_top_p(0.98F);
+  turn.mutable_sampling()->set_min_p(0.001F);
+  const auto logits = Logits(1);
+  auto a = Make(turn);
+  auto b = Make(turn);
+  std::set<int32_t> different;
+  std::vector<int32_t> forth;
+  for (uint32_t pos = 0; pos < 20; pos++) forth.push_back(Draw(*a, logits, pos));
+  for (uint32_t pos = 20; pos-- > 0;) EXPECT_EQ(Draw(*b, logits, pos), forth[pos]);
+  different.insert(forth.begin(), forth.end());
+  EXPECT_GT(different.size(), 10U);
+  turn.mutable_sampling()->set_seed(6);
+  auto c = Make(turn);
+  size_t equal = 0;
+  for (uint32_t pos = 0; pos < 20; pos++) equal += Draw(*c, logits, pos) == forth[pos] ? 1 : 0;
+  EXPECT_LT(equal, 10U);
+}
+
+TEST_F(SamplerTest, AppliesBiasAndPenaltiesOfThisTurn) {
+  auto turn = MakeTurn(1, 0, 1, 10);
+  auto * bias = turn.mutable_sampling()->add_logit_bias();
+  bias->set_token(99);
+  bias->set_bias(100);
+  auto logits = Logits(1);
+  EXPECT_EQ(Draw(*Make(turn), logits, 0), 99);
+
+  turn = MakeTurn(1, 0, 1, 10);
+  turn.mutable_sampling()->set_presence_penalty(1.5F);
+  logits[10] = 21;
+  logits[11] = 20;
+  auto sampler = Make(turn);
+  EXPECT_EQ(Draw(*sampler, logits, 0), 10);
+  EXPECT_EQ(Draw(*sampler, logits, 1), 11);
+}
+
+TEST_F(SamplerTest, HoldsToTheGrammar) {
+  auto turn = MakeTurn(1, 0, 1, 20);
+  turn.set_grammar("root ::= \"yes \" [0-9]+ \"!\"");
+  turn.mutable_sampling()->set_temperature(1);
+  auto sampler = Make(turn);
+  std::string text;
+  for (uint32_t pos = 0; pos < 100; pos++) {
+    Drawn drawn;
+    ASSERT_TRUE(sampler->Draw(Logits(pos), pos, &drawn).ok());
+    if (drawn.end_of_generation) break;
+    text += Piece(drawn.token);
+  }
+  EXPECT_EQ(text.rfind("yes ", 0), 0U) << text;
+  EXPECT_EQ(text.find_first_not_of("0123456789", 4), text.size() - 1) << text;
+  EXPECT_EQ(text.back(), '!');
+}
+
+TEST_F(SamplerTest, RefusesBadGrammars) {
+  EXPECT_EQ(CreateCode("# one letter\n\nroot ::= \"a\""), Code::kOk);
+  EXPECT_EQ(CreateCode("root ::= ("), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("other ::= \"a\""), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= root \"a\""), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= missing"), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= \"a\" missing"), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= \"\\x\""), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= [a"), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("\xff\xfe\x01"), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= " + std::string(60000, '(')), Code::kGrammarInvalid);
+  EXPECT_EQ(CreateCode("root ::= \"a\"{0,999999999}"), Code::kGrammarInvalid);
+  std::string many = "root ::= \"a\"\n";
+  for (int i = 0; i < 3000; i++) many += "r" + std::to_string(i) + " ::= \"a\"{0,1900}\n";
+  EXPECT_EQ(CreateCode(many.substr(0, 60000)), Code::kGrammarInvalid);
+}
+
+TEST_F(SamplerTest, RefusesAGrammarWhoseStatesMultiply) {
+  std::string doubling = "root ::= r0\n";
+  for (int i = 0; i < 40; i++) {
+    const std::string next = "r" + std::to_string(i + 1);
+    doubling += "r" + std::to_string(i) + " ::= " + next + " \"a\" | " + next + " \"b\"\n";
+  }
+  doubling += "r40 ::= \"c\"\n";
+  EXPECT_EQ(CreateCode(doubling), Code::kGrammarInvalid);
+}
+
+TEST_F(SamplerTest, RefusesLogitsThatAreNotFinite) {
+  auto sampler = Make(MakeTurn(1, 0, 1, 10));
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    auto logits = Logits(1);
+    logits[500] = bad;
+    Drawn drawn;
+    EXPECT_EQ(sampler->Draw(logits, 0, &drawn).code(), Code::kValueInvalid);
+  }
+}
+
+TEST_F(SamplerTest, GivesLogprobsOfTheRawLogits) {
+  auto turn = MakeTurn(1, 0, 1, 10);
+  turn.set_logprobs(3);
+  auto sampler = Make(turn);
+  const auto logits = Logits(4);
+  Drawn drawn;
+  ASSERT_TRUE(sampler->Draw(logits, 0, &drawn).ok());
+  ASSERT_TRUE(drawn.logprobs);
+  ASSERT_EQ(drawn.logprobs->top_ids_size(), 3);
+  EXPECT_EQ(drawn.logprobs->top_ids(0), drawn.token);
+  EXPECT_EQ(drawn.logprobs->top_logprobs(0), drawn.logprobs->logprob());
+  EXPECT_GE(drawn.logprobs->top_logprobs(0), drawn.logprobs->top_logprobs(1));
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  EXPECT_NEAR(drawn.logprobs->logprob(), logits[static_cast<size_t>(drawn.token)] - std::log(sum), 1e-4);
+}
+
+TEST(CheckTurn, RefusesParametersOutOfRange) {
+  const auto code = [](const std::function<void(seam::v1::Turn &)> & change) {
+    auto turn = MakeTurn(1, 0, 1, 10);
+    change(turn);
+    return CheckTurn(turn, 100).code();
+  };
+  EXPECT_EQ(code([](auto &) {}), Code::kOk);
+  EXPECT_EQ(code([](auto & t) { t.mutable_sampling()->set_temperature(-1); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.mutable_sampling()->set_top_p(1.1F); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.mutable_sampling()->set_min_p(std::nanf("")); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.mutable_sampling()->set_presence_penalty(3); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.set_logprobs(21); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.set_max_tokens(0); }), Code::kTurnInvalid);
+  EXPECT_EQ(code([](auto & t) { t.set_grammar(std::string(70000, ' ')); }), Code::kGrammarInvalid);
+  EXPECT_EQ(code([](auto & t) { t.mutable_sampling()->add_logit_bias()->set_token(100); }), Code::kTokenInvalid);
+}
+
+}  // namespace
+}  // namespace meshnet

@@ -1,0 +1,116 @@
+#include "scheduler.h"
+
+#include <gtest/gtest.h>
+
+namespace meshnet {
+namespace {
+
+Candidate Decode(size_t lane, GroupKey group, uint64_t since_us = 100) {
+  return {.lane = lane, .decode = true, .rows = 1, .group = group, .since_us = since_us};
+}
+
+Candidate Prefill(size_t lane, uint32_t rows, uint64_t since_us = 100, GroupKey group = {}) {
+  return {.lane = lane, .rows = rows, .group = group, .since_us = since_us};
+}
+
+std::vector<size_t> Lanes(const Schedule & schedule) {
+  std::vector<size_t> lanes;
+  for (const Pick & pick : schedule.picks) lanes.push_back(pick.lane);
+  return lanes;
+}
+
+RingLoad Load(uint32_t lanes, uint32_t n_stages) { return {lanes, static_cast<double>(lanes) / n_stages, n_stages}; }
+
+TEST(DecodeCap, LeavesAGroupForEveryStage) {
+  EXPECT_EQ(DecodeCap(Load(1, 2)), 1U);
+  EXPECT_EQ(DecodeCap(Load(2, 2)), 1U);
+  EXPECT_EQ(DecodeCap(Load(4, 2)), 2U);
+  EXPECT_EQ(DecodeCap(Load(5, 2)), 4U);
+  EXPECT_EQ(DecodeCap(Load(8, 2)), 4U);
+  EXPECT_EQ(DecodeCap(Load(12, 2)), 8U);
+  EXPECT_EQ(DecodeCap(Load(9, 3)), 4U);
+  EXPECT_EQ(DecodeCap(Load(6, 1)), 6U);
+}
+
+TEST(ScheduleHead, TakesTheLanesThatWaitedLongest) {
+  const std::vector<Candidate> all = {Decode(0, {}, 50), Decode(1, {}, 10), Decode(2, {}, 40), Decode(3, {}, 20)};
+  EXPECT_EQ(Lanes(ScheduleHead(all, Load(4, 2), {}, 64, 100, 1000)), (std::vector<size_t>{1, 3}));
+}
+
+TEST(ScheduleHead, FillsTheTickWithPrefill) {
+  const std::vector<Candidate> all = {Prefill(0, 100, 9), Decode(1, {}), Prefill(2, 40, 5)};
+  const auto picks = ScheduleHead(all, Load(1, 2), {}, 64, 100, 1000).picks;
+  ASSERT_EQ(picks.size(), 3U);
+  EXPECT_EQ(picks[0].rows, 23U);
+  EXPECT_EQ(picks[1].rows, 1U);
+  EXPECT_EQ(picks[2].rows, 40U);
+}
+
+TEST(ScheduleHead, WaitsForAGroupThatComesBack) {
+  const GroupKey group{7, 3};
+  std::vector<Candidate> all = {Decode(0, group), Decode(1, group)};
+  auto schedule = ScheduleHead(all, Load(6, 2), {}, 64, 200, 1000);
+  EXPECT_TRUE(schedule.picks.empty());
+  EXPECT_EQ(schedule.wake_us, 1100U);
+  EXPECT_EQ(ScheduleHead(all, Load(6, 2), {}, 64, 1100, 1000).picks.size(), 2U);
+  GroupBook book;
+  book.Settle(group);  // the third has finished its turn
+  EXPECT_EQ(ScheduleHead(all, Load(6, 2), book, 64, 200, 1000).picks.size(), 2U);
+  all.push_back(Decode(2, group));
+  EXPECT_EQ(ScheduleHead(all, Load(6, 2), {}, 64, 200, 1000).picks.size(), 3U);
+}
+
+TEST(ScheduleLater, RunsOneGroupWholeAndNeverMergesTwo) {
+  const GroupKey a{1, 2};
+  const GroupKey b{2, 2};
+  const std::vector<Candidate> all = {Decode(0, b, 90), Decode(1, a, 80), Decode(2, b, 70), Decode(3, a, 85)};
+  EXPECT_EQ(Lanes(ScheduleLater(all, {}, 64, 100, 1000)), (std::vector<size_t>{0, 2}));
+}
+
+TEST(ScheduleLater, WaitsForMissingLanesNoLongerThanTheLimit) {
+  const std::vector<Candidate> all = {Decode(0, {1, 3}), Prefill(1, 30, 300, {1, 3})};
+  auto schedule = ScheduleLater(all, {}, 64, 400, 1000);
+  EXPECT_TRUE(schedule.picks.empty());
+  EXPECT_EQ(schedule.wake_us, 1100U);
+  EXPECT_EQ(ScheduleLater(all, {}, 64, 1100, 1000).picks.size(), 2U);
+}
+
+TEST(ScheduleLater, WaitsForNobodyWhoIsSettledOrBlocked) {
+  GroupBook book;
+  book.Settle({1, 3});
+  std::vector<Candidate> all = {Decode(0, {1, 3}), Prefill(1, 30, 100, {1, 3})};
+  all[1].blocked = true;
+  EXPECT_EQ(Lanes(ScheduleLater(all, book, 64, 100, 1000)), (std::vector<size_t>{0}));
+  all.erase(all.begin());
+  EXPECT_TRUE(ScheduleLater(all, book, 64, 100, 1000).picks.empty());
+}
+
+TEST(ScheduleLater, LeavesOutUnitsThatAreNotWhole) {
+  std::vector<Candidate> all = {Decode(0, {1, 2}), Prefill(1, 30, 100, {1, 2})};
+  all[1].complete = false;
+  EXPECT_TRUE(ScheduleLater(all, {}, 64, 100, 1000).picks.empty());
+  EXPECT_EQ(Lanes(ScheduleLater(all, {}, 64, 1100, 1000)), (std::vector<size_t>{0}));
+}
+
+TEST(ScheduleLater, NeverTakesMoreThanADecodeHolds) {
+  const std::vector<Candidate> all = {Prefill(0, 50, 100, {1, 2}), Prefill(1, 50, 100, {1, 2})};
+  const auto picks = ScheduleLater(all, {}, 64, 100, 1000).picks;
+  ASSERT_EQ(picks.size(), 2U);
+  EXPECT_EQ(picks[0].rows + picks[1].rows, 64U);
+}
+
+TEST(ScheduleLater, AGroupSizeFromAPeerOnlyCostsTime) {
+  const std::vector<Candidate> all = {Decode(0, {1, UINT32_MAX}), Decode(1, {1, 0}, 200)};
+  EXPECT_EQ(Lanes(ScheduleLater(all, {}, 64, 250, 1000)), (std::vector<size_t>{1}));
+  EXPECT_EQ(Lanes(ScheduleLater(all, {}, 64, 5000, 1000)), (std::vector<size_t>{0}));
+}
+
+TEST(GroupBook, RemembersABoundedNumber) {
+  GroupBook book;
+  for (uint64_t i = 0; i < 10000; i++) book.Settle({i, 1});
+  EXPECT_EQ(book.settled({0, 1}), 0U);
+  EXPECT_EQ(book.settled({9999, 1}), 1U);
+}
+
+}  // namespace
+}  // namespace meshnet
