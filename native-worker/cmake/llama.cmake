@@ -30,3 +30,8 @@ if(NOT MESHNET_NATIVE)
 endif()
 
 add_subdirectory("${MESHNET_LLAMA_DIR}" llama EXCLUDE_FROM_ALL)
+
+# The AMX kernels of this tree answer a real Q4_1 model wrongly (ARCHITECTURE.md, Decisions); every other path agrees.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(ggml-cpu PRIVATE -mno-amx-tile -mno-amx-int8 -mno-amx-bf16)
+endif()

@@ -19,7 +19,7 @@ export interface ChatDelta {
 
 interface Chunk {
   choices?: { delta?: { content?: string | null }; finish_reason?: string | null }[];
-  usage?: { completion_tokens: number };
+  usage?: { completion_tokens: number } | null;
   error?: { message: string; code: string | null };
 }
 
@@ -103,7 +103,7 @@ function deltaOf(chunk: Chunk): ChatDelta {
   return {
     text: choice?.delta?.content ?? '',
     ...(choice?.finish_reason == null ? {} : { finish: choice.finish_reason }),
-    ...(chunk.usage === undefined ? {} : { completionTokens: chunk.usage.completion_tokens }),
+    ...(chunk.usage == null ? {} : { completionTokens: chunk.usage.completion_tokens }),
   };
 }
 
