@@ -5,6 +5,7 @@ import { ping, type Ping } from '@libp2p/ping';
 import { tcp } from '@libp2p/tcp';
 import { yamux } from '@libp2p/yamux';
 import type { Libp2pOptions } from 'libp2p';
+import { DhtStore } from './dht-store.ts';
 import type { Gater } from './gater.ts';
 import { HOST_LIMITS as L } from './host-limits.ts';
 import type { Identity } from './identity.ts';
@@ -37,6 +38,7 @@ export function libp2pOptions(choices: Libp2pChoices): Libp2pOptions<Services> {
     nodeInfo: { userAgent: 'meshnet' },
     addresses: { listen: [...choices.listen], announce: [...choices.announce] },
     connectionGater: choices.gater,
+    datastore: new DhtStore(choices.identity.peerId),
     connectionManager: {
       maxConnections: L.connections,
       maxIncomingPendingConnections: choices.privateNetwork ? L.connections : L.pendingInbound,

@@ -17,7 +17,7 @@ describe('net/bridge-protocol', () => {
   let bridge: Bridge;
 
   beforeEach(async () => {
-    [near, far] = [await rig.host(), await rig.host()];
+    [far, near] = [await rig.host(), await rig.host()];
     bridge = new Bridge({ host: near });
   });
   afterEach(() => rig.stop());

@@ -31,15 +31,15 @@ export class Rig {
     for (const release of this.#releases.splice(0)) {
       await release();
     }
-    // One after another: two that close one connection at once wait for each other.
-    for (const host of this.#hosts.splice(0)) {
+    // One after another, and who dialled first: a connection that both ends close waits for a timeout of libp2p's.
+    for (const host of this.#hosts.splice(0).toReversed()) {
       await host.stop(SOON);
     }
   }
 
   /** Two connected hosts and one stream between them. */
   async streams(protocol: ProtocolSpec = ECHO): Promise<{ client: MessageStream; server: MessageStream; hosts: [Host, Host] }> {
-    const [here, there] = [await this.host(), await this.host()];
+    const [there, here] = [await this.host(), await this.host()];
     const accepted = Promise.withResolvers<MessageStream>();
     await there.handle(protocol, async (stream) => accepted.resolve(stream));
     const client = await here.open(targetOf(there), protocol, SOON);
