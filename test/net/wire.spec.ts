@@ -2,7 +2,11 @@ import assert from 'node:assert/strict';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { MeshnetError } from '../../src/errors.ts';
 import { DirectoryRequestSchema, PathKind } from '../../src/proto/peer_pb.js';
-import { rejects, Rig, SOON } from './rig.ts';
+import type { Stream } from '@libp2p/interface';
+import type { Host } from '../../src/net/host.ts';
+import type { MessageStream } from '../../src/net/wire.ts';
+import { endOf, rawStream } from './raw-peer.ts';
+import { ECHO, rejects, Rig, SOON } from './rig.ts';
 
 const KIB = 1024;
 const bytes = (message: Uint8Array | undefined): number[] => [...message ?? [-1]];
@@ -150,5 +154,82 @@ describe('net/wire', () => {
     const reads = [rejects(client.readBytes(8, SOON), 'STREAM_ENDED'), rejects(server.readBytes(8, SOON), 'STREAM_ENDED')];
     await hosts[0].ban(hosts[1].peerId, 1000);
     await Promise.all(reads);
+  });
+
+  describe('with a peer that does not frame its bytes as it should', () => {
+    let host: Host;
+    let raw: Stream;
+    let stream: MessageStream;
+
+    beforeEach(async () => {
+      host = await rig.host();
+      const accepted = Promise.withResolvers<MessageStream>();
+      await host.handle(ECHO, async (taken) => accepted.resolve(taken));
+      raw = await rawStream(rig, host, ECHO.id);
+      stream = await accepted.promise;
+    });
+
+    it('takes a message that comes a byte at a time', async () => {
+      const reading = stream.readBytes(8, SOON);
+      for (const byte of [3, 7, 8, 9]) {
+        raw.send(Uint8Array.of(byte));
+      }
+      assert.deepEqual(bytes(await reading), [7, 8, 9]);
+    });
+
+    it('takes several messages of one piece', async () => {
+      raw.send(Uint8Array.of(1, 5, 0, 2, 6, 7));
+      assert.deepEqual(bytes(await stream.readBytes(8, SOON)), [5]);
+      assert.deepEqual(bytes(await stream.readBytes(8, SOON)), []);
+      assert.deepEqual(bytes(await stream.readBytes(8, SOON)), [6, 7]);
+    });
+
+    it('does not wait longer for the rest of a message than for a whole one', async () => {
+      raw.send(Uint8Array.of(4, 1, 2));
+      await rejects(stream.readBytes(8, { timeoutMs: 40 }), 'DEADLINE_EXCEEDED');
+      assert.equal(await endOf(raw), 'reset');
+    });
+
+    it('refuses a length that is far too long without waiting for its bytes', async () => {
+      raw.send(Uint8Array.of(0xff, 0xff, 0xff, 0xff, 0x0f));
+      await rejects(stream.readBytes(8, SOON), 'FRAME_TOO_LARGE');
+      assert.equal(await endOf(raw), 'reset');
+    });
+
+    it('refuses a length that is no number', async () => {
+      raw.send(new Uint8Array(32).fill(0x80));
+      await rejects(stream.readBytes(8, SOON), 'MALFORMED');
+      assert.equal(await endOf(raw), 'reset');
+    });
+
+    it('tells an end inside a message from an orderly one', async () => {
+      raw.send(Uint8Array.of(4, 1, 2));
+      await raw.close();
+      await rejects(stream.readBytes(8, SOON), 'STREAM_ENDED', { reason: 'truncated' });
+    });
+
+    it('says that the stream was reset when that happens inside a message', async () => {
+      raw.send(Uint8Array.of(4, 1, 2));
+      const reading = rejects(stream.readBytes(8, SOON), 'STREAM_ENDED', { reason: 'reset' });
+      raw.abort(new Error('gone'));
+      await reading;
+    });
+
+    it('keeps the memory of a flood within the window when nobody reads', async () => {
+      const flood = new Uint8Array(8 * LIMITS.packetBytes);
+      raw.send(flood);
+      const { client, server } = await rig.streams();
+      await client.writeBytes(Uint8Array.of(1), SOON);
+      assert.deepEqual(bytes(await server.readBytes(8, SOON)), [1]);
+      assert.ok(stream.waitingBytes <= 2 * LIMITS.packetBytes, `${stream.waitingBytes} bytes`);
+      assert.ok(stream.open);
+    });
+
+    it('leaves nothing unhandled when bytes come after the stream was given up', async () => {
+      stream.abort();
+      raw.send(new Uint8Array(LIMITS.framePayloadBytes));
+      assert.equal(await endOf(raw), 'reset');
+      await rejects(stream.readBytes(8, SOON), 'CANCELLED');
+    });
   });
 });
