@@ -299,7 +299,7 @@ export class MeshnetNode {
       await admission.stop();
     });
     const identity = this.#identity as Identity;
-    const advertiser = new Advertiser({ shards: [shard], announcer: { provide: async (digest, { signal }) => { await records.provide(digest, { signal }); } }, sign: (bytes) => identity.sign(bytes), log: this.#log }, {
+    const advertiser = new Advertiser({ shards: [shard], announcer: records, sign: (bytes) => identity.sign(bytes), log: this.#log }, {
       peerId: host.peerId,
       addresses: () => host.addresses(),
       endpoints: (port) => worker.endpoints.length > 0 ? worker.endpoints : seamEndpoints(worker.listen, host.addresses(), port),

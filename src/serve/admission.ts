@@ -70,16 +70,6 @@ export class Admission implements AdmissionHandler {
     return this.#held.size;
   }
 
-  /** Before the first lease. */
-  start(): void {
-    for (const shard of this.#shards) {
-      const onLost = (err: MeshnetError): void => this.#shardLost(shard, err);
-      shard.on('laneEnded', this.#onLaneEnded);
-      shard.on('lost', onLost);
-      this.#unsubscribe.push(() => shard.off('laneEnded', this.#onLaneEnded).off('lost', onLost));
-    }
-  }
-
   /** After the last lease has ended: waits until the workers know. */
   async stop(): Promise<void> {
     for (const unsubscribe of this.#unsubscribe.splice(0)) {
@@ -96,6 +86,7 @@ export class Admission implements AdmissionHandler {
   }
 
   async admit(request: Admit, lease: Lease): Promise<Omit<MessageInitShape<typeof AdmittedSchema>, '$typeName'>> {
+    this.#listen();
     this.#countIn(lease.remotePeer);
     try {
       const checked = checkAdmit(request, this.#shards, { peerId: lease.remotePeer, anyDtype: this.#init.anyDtype });
@@ -195,6 +186,16 @@ export class Admission implements AdmissionHandler {
     this.#lanes.add(leased);
     this.#held.set(lease.id, { lane: leased, cut, peerId: lease.remotePeer });
     this.#log.info({ ...factsOf(lane.key), peer: lease.remotePeer }, 'session opened');
+  }
+
+  /** Hears of lanes that end by themselves, from the first session until the stop. */
+  #listen(): void {
+    for (const shard of this.#unsubscribe.length > 0 ? [] : this.#shards) {
+      const onLost = (err: MeshnetError): void => this.#shardLost(shard, err);
+      shard.on('laneEnded', this.#onLaneEnded);
+      shard.on('lost', onLost);
+      this.#unsubscribe.push(() => shard.off('laneEnded', this.#onLaneEnded).off('lost', onLost));
+    }
   }
 
   readonly #onLaneEnded = ({ lane, error }: LaneEnded): void => {

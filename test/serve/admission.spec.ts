@@ -33,7 +33,6 @@ describe('serve/admission', () => {
   afterEach(async () => {
     leases.splice(0).forEach((lease) => lease.close('released'));
     await admission.stop();
-    admission.start();
     assert.equal(admission.size, 0);
     assert.equal(rig.lanes.size, 0);
   });

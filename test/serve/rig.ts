@@ -125,13 +125,11 @@ export class ServeRig {
   }
 
   admission(init: AdmissionInit = {}, linker: LinkerInit = {}): Admission {
-    const admission = new Admission({
+    return new Admission({
       shards: this.shards,
       lanes: this.lanes,
       linker: new Linker({ bridge: this.bridge, verify: this.peers.verify }, { now: () => NOW_MS, ...linker }),
     }, init);
-    admission.start();
-    return admission;
   }
 
   async start(): Promise<void> {
