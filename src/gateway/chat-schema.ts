@@ -1,20 +1,6 @@
 /** The body of `POST /v1/chat/completions`, field by field. */
 import { z } from 'zod';
-
-/** Limits of one request. Bytes where nothing else is said. */
-export const REQUEST_LIMITS = Object.freeze({
-  messages: 2000,
-  partsPerMessage: 256,
-  toolCallsPerMessage: 128,
-  stops: 16,
-  stopBytes: 256,
-  nameCharacters: 256,
-  modelCharacters: 256,
-  topLogprobs: 20,
-  logitBias: 1024,
-});
-
-const bytesAtMost = (limit: number) => (text: string): boolean => Buffer.byteLength(text) <= limit;
+import { maxTokensField, REQUEST_LIMITS, sharedFields } from './request-fields.ts';
 
 const textPart = z.object({ type: z.literal('text', { error: 'only parts of type text can be read' }), text: z.string() });
 const refusalPart = z.object({ type: z.literal('refusal'), refusal: z.string() });
@@ -44,10 +30,6 @@ const message = z.discriminatedUnion('role', [
   z.object({ role: z.literal('tool'), content, tool_call_id: name }),
 ]);
 
-const stop = z.string().min(1).refine(bytesAtMost(REQUEST_LIMITS.stopBytes), {
-  error: `a stop string has at most ${REQUEST_LIMITS.stopBytes} bytes`,
-});
-
 const responseFormat = z.discriminatedUnion('type', [
   z.object({ type: z.literal('text') }),
   z.object({ type: z.literal('json_object') }),
@@ -62,30 +44,13 @@ const responseFormat = z.discriminatedUnion('type', [
   }),
 ]);
 
-const maxTokens = z.number().int().min(1).max(2 ** 31 - 1);
-
 export const chatBody = z.looseObject({
-  model: z.string().min(1).max(REQUEST_LIMITS.modelCharacters),
+  ...sharedFields,
   messages: z.array(message).min(1).max(REQUEST_LIMITS.messages),
-  max_completion_tokens: maxTokens.nullish(),
-  max_tokens: maxTokens.nullish(),
-  temperature: z.number().min(0).max(2).nullish(),
-  top_p: z.number().min(0).max(1).nullish(),
-  top_k: z.number().int().min(0).max(1_000_000).nullish(),
-  min_p: z.number().min(0).max(1).nullish(),
-  presence_penalty: z.number().min(-2).max(2).nullish(),
-  frequency_penalty: z.number().min(-2).max(2).nullish(),
-  seed: z.number().int().nullish(),
-  logit_bias: z.record(z.string().regex(/^\d{1,9}$/, { error: 'a token id is expected' }), z.number().min(-100).max(100))
-    .refine((bias) => Object.keys(bias).length <= REQUEST_LIMITS.logitBias, { error: `at most ${REQUEST_LIMITS.logitBias} tokens` })
-    .nullish(),
-  stop: z.union([stop, z.array(stop).max(REQUEST_LIMITS.stops)]).nullish(),
-  stream: z.boolean().nullish(),
-  stream_options: z.object({ include_usage: z.boolean().nullish(), include_obfuscation: z.boolean().nullish() }).nullish(),
+  max_completion_tokens: maxTokensField.nullish(),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(REQUEST_LIMITS.topLogprobs).nullish(),
   response_format: responseFormat.nullish(),
-  n: z.number().int().min(1).nullish(),
   tools: z.array(z.unknown()).nullish(),
   tool_choice: z.unknown().optional(),
   functions: z.array(z.unknown()).nullish(),
@@ -98,9 +63,3 @@ export const chatBody = z.looseObject({
 
 export type ChatBody = z.output<typeof chatBody>;
 export type ChatMessage = z.output<typeof message>;
-
-/** Fields that may be there and change nothing about the answer. */
-export const IGNORED_FIELDS: ReadonlySet<string> = new Set([
-  'metadata', 'parallel_tool_calls', 'prompt_cache_key', 'prompt_cache_retention', 'reasoning_effort', 'safety_identifier',
-  'service_tier', 'store', 'user', 'verbosity',
-]);

@@ -4,9 +4,14 @@ import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { MeshnetError } from '../errors.ts';
 import { isLoopback } from './access.ts';
+import type { AnswerRequest } from './answer-request.ts';
+import type { AnswerApi } from './answer-shape.ts';
+import { Answers, type AnswerSummary } from './answers.ts';
 import type { Backend } from './backend.ts';
-import { Chats, type ChatSummary } from './chat.ts';
-import { parseChatRequest, type ChatRequest } from './chat-request.ts';
+import { parseChatRequest } from './chat-request.ts';
+import { chatApi } from './chat-shape.ts';
+import { parseCompletionRequest } from './completion-request.ts';
+import { completionApi } from './completion-shape.ts';
 import { EventStream } from './event-stream.ts';
 import { GATEWAY_DEFAULTS, type GatewayInit, type GatewaySettings } from './gateway-init.ts';
 import { createHttpServer, type GatewayLog } from './http-server.ts';
@@ -30,7 +35,7 @@ export class Gateway {
   readonly #backend: Backend;
   readonly #log: GatewayLog;
   readonly #settings: GatewaySettings;
-  readonly #chats: Chats;
+  readonly #answers: Answers;
   readonly #loggedFields = new Set<string>();
   readonly #running = new Set<Promise<unknown>>();
   #app: FastifyInstance | undefined;
@@ -47,7 +52,7 @@ export class Gateway {
     }
     this.#backend = backend;
     this.#log = log;
-    this.#chats = new Chats(backend, this.#settings);
+    this.#answers = new Answers(backend, this.#settings);
   }
 
   /** Throws ADDRESS_IN_USE, CONFIG_INVALID when there is no such address. */
@@ -60,7 +65,12 @@ export class Gateway {
       app.get(`${prefix}/models/*`, async (request) => {
         return modelObject(findModel(this.#backend.models(), (request.params as Record<string, string>)['*'] ?? ''));
       });
-      app.post(`${prefix}/chat/completions`, async (request, reply) => await this.#track(this.#chat(request, reply)));
+      app.post(`${prefix}/chat/completions`, async (http, reply) => {
+        return await this.#track(this.#answer(chatApi, parseChatRequest(jsonBodyOf(http)), http, reply));
+      });
+      app.post(`${prefix}/completions`, async (http, reply) => {
+        return await this.#track(this.#answer(completionApi, parseCompletionRequest(jsonBodyOf(http)), http, reply));
+      });
     }
     const { host, port } = this.#settings;
     try {
@@ -113,9 +123,8 @@ export class Gateway {
     }
   }
 
-  async #chat(http: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+  async #answer(api: AnswerApi, request: AnswerRequest, http: FastifyRequest, reply: FastifyReply): Promise<unknown> {
     const started = performance.now();
-    const request = parseChatRequest(jsonBodyOf(http));
     this.#logUnknown(request.unknownFields);
     if (this.#running.size >= this.#settings.maxAnswers) {
       throw new MeshnetError('BUSY', undefined, { details: { running: this.#running.size } });
@@ -123,17 +132,17 @@ export class Gateway {
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);
     try {
-      const chat = await this.#chats.open(request, { signal });
-      reply.header('x-meshnet-route', JSON.stringify(chat.generation.route));
+      const open = await this.#answers.open(api, request, { signal });
+      reply.header('x-meshnet-route', JSON.stringify(open.generation.route));
       if (request.stream) {
-        const summary = await this.#chats.stream(chat, request, this.#events(reply));
+        const summary = await this.#answers.stream(open, request, this.#events(reply));
         this.#logEnd(http, request, summary, started);
         return reply;
       }
-      const { completion, summary } = await this.#chats.complete(chat, request);
+      const { body, summary } = await this.#answers.complete(open);
       this.#logEnd(http, request, summary, started);
       reply.header('openai-processing-ms', Math.round(performance.now() - started));
-      return completion;
+      return body;
     } catch (err) {
       if (!reply.sent) {
         throw err;
@@ -152,7 +161,7 @@ export class Gateway {
     return new EventStream(reply.raw, headers, this.#settings);
   }
 
-  #logEnd(http: FastifyRequest, { model, stream }: ChatRequest, summary: ChatSummary, started: number): void {
+  #logEnd(http: FastifyRequest, { model, stream }: AnswerRequest, summary: AnswerSummary, started: number): void {
     const ms = Math.round(performance.now() - started);
     this.#log.info({ request: http.id, model, stream, ms, ...summary }, 'answered');
   }

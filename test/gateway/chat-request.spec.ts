@@ -18,7 +18,7 @@ describe('gateway/chat-request', () => {
   it('fills in what the API says is usual', () => {
     const { sampling, ...request } = parse({});
     assert.deepEqual(request, {
-      model: 'm', messages, maxTokens: undefined, stop: [], answerSchema: undefined, logprobs: -1, stream: false,
+      model: 'm', prompt: { messages }, maxTokens: undefined, stop: [], answerSchema: undefined, logprobs: -1, stream: false,
       includeUsage: false, unknownFields: [],
     });
     const { seed, ...rest } = sampling;
@@ -56,14 +56,14 @@ describe('gateway/chat-request', () => {
       { role: 'tool', content: 'x', tool_call_id: 'c1' },
       { role: 'assistant', content: [{ type: 'refusal', refusal: 'no' }] },
     ] });
-    assert.deepEqual(request.messages, [
+    assert.deepEqual(request.prompt, { messages: [
       { role: 'system', content: 'Be brief.' },
       { role: 'user', content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }], name: 'Ann' },
       { role: 'assistant', content: '' },
       { role: 'assistant', content: null, tool_calls: [call] },
       { role: 'tool', content: 'x', tool_call_id: 'c1' },
       { role: 'assistant', content: [{ type: 'text', text: 'no' }] },
-    ]);
+    ] });
   });
 
   it('names the field that is wrong, however deep', () => {

@@ -147,6 +147,14 @@ describe('gateway/chat', () => {
     assert.equal(backend.requests.length, 0);
   });
 
+  it('refuses a bias for a token that the model does not have', async () => {
+    const response = await post(url, chatBody({ logit_bias: { 65: 1, 5000: -1 } }));
+    assert.equal(response.status, 400);
+    assert.equal((await response.json() as Answer).error?.param, 'logit_bias');
+    await complete({ logit_bias: { 65: 1 } });
+    assert.deepEqual(backend.requests.map(({ sampling }) => sampling.logitBias), [[{ token: 65, bias: 1 }]]);
+  });
+
   it('refuses before the headers what admission refuses, streaming or not', async () => {
     for (const [code, status, retry] of [['NO_ROUTE', 503, '5'], ['SEAM_TIMEOUT', 504, null], ['CONTEXT_FULL', 400, null]] as const) {
       backend.refusal = refusal(code);

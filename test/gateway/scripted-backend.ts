@@ -36,6 +36,10 @@ export class ByteText implements TextService {
   }
 
   async pieces(ids: readonly number[]): Promise<Uint8Array[]> {
+    const unknown = ids.find((id) => id > LONG);
+    if (unknown !== undefined) {
+      throw new MeshnetError('TOKEN_INVALID', undefined, { details: { id: unknown } });
+    }
     return ids.map((id) => id < END ? Uint8Array.of(id) : Buffer.alloc(id === LONG ? LONG_BYTES : 0, 'x'));
   }
 

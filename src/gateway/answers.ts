@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { MeshnetError, toMeshnetError } from '../errors.ts';
+import { isMeshnetError, MeshnetError, toMeshnetError } from '../errors.ts';
 import { answer, type AnswerEnd, type AnswerPart, type TokenDetail } from './answer.ts';
+import type { AnswerRequest, Prompt } from './answer-request.ts';
+import { usageOf, type AnswerApi, type AnswerShape, type Usage } from './answer-shape.ts';
 import type { AbortOptions, Backend, Generation, ModelCard, TextService } from './backend.ts';
-import type { ChatRequest } from './chat-request.ts';
-import { chunkOf, completionOf, logprobsOf, usageChunkOf, usageOf, type AnswerHead, type Completion, type Usage } from './chat-shapes.ts';
 import { eachWithin, within } from './deadline.ts';
 import type { EventStream } from './event-stream.ts';
 import type { GatewaySettings } from './gateway-init.ts';
@@ -11,25 +11,25 @@ import { httpErrorOf } from './http-error.ts';
 import { findModel } from './model-list.ts';
 import { PieceTable } from './piece-table.ts';
 
-/** A chat whose route is open: nothing but the answer is missing. */
-export interface OpenChat {
+/** An answer whose route is open: nothing but the answer is missing. */
+export interface OpenAnswer {
   readonly generation: Generation;
-  readonly head: AnswerHead;
   readonly promptTokens: number;
+  readonly shape: AnswerShape;
   readonly parts: AsyncGenerator<AnswerPart, AnswerEnd>;
 }
 
-export interface ChatSummary {
-  promptTokens: number;
-  completionTokens: number;
-  finish: AnswerEnd['finish'];
+export interface AnswerSummary {
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  readonly finish: AnswerEnd['finish'];
 }
 
-/** Chat completions on a backend, without HTTP. */
-export class Chats {
+/** Answers of a backend in the objects of an API, without HTTP. */
+export class Answers {
   readonly #backend: Backend;
   readonly #settings: GatewaySettings;
-  /** A text service that is made anew after a crash brings a new table. */
+  /** A text service that is made anew brings a new table. */
   readonly #pieces = new WeakMap<TextService, PieceTable>();
 
   constructor(backend: Backend, settings: GatewaySettings) {
@@ -41,14 +41,16 @@ export class Chats {
    * Everything that can be refused is refused here, before a client has seen a header. What comes back holds a session
    * on every stage until its parts are at their end or the signal is aborted.
    */
-  async open(request: ChatRequest, options: AbortOptions): Promise<OpenChat> {
-    const card = findModel(this.#backend.models(), request.model);
+  async open(api: AnswerApi, request: AnswerRequest, options: AbortOptions): Promise<OpenAnswer> {
+    findModel(this.#backend.models(), request.model);
     const { textMs, admitMs, idleMs } = this.#settings;
-    const text = await within(textMs, 'the text process', (inner) => this.#backend.text(card.id, inner), options);
-    const { ids } = await within(textMs, 'the chat template', (inner) => {
-      return text.render({ messages: request.messages, addGenerationPrompt: true }, inner);
-    }, options);
+    const text = await within(admitMs, 'opening the model', (inner) => this.#backend.text(request.model, inner), options);
+    // Only now all of it is known.
+    const card = findModel(this.#backend.models(), request.model);
+    const ids = await within(textMs, 'reading the prompt', (inner) => idsOf(request.prompt, text, inner), options);
     const maxTokens = this.#maxTokens(request, ids.length, card);
+    const biased = request.sampling.logitBias.map(({ token }) => token);
+    await within(textMs, 'checking tokens', (inner) => checkIds(biased, 'logit_bias', text, inner), options);
     const schema = request.answerSchema;
     const grammar = schema === undefined ? undefined : await within(textMs, 'the grammar', (inner) => {
       return text.grammarFromSchema(schema, inner);
@@ -63,61 +65,61 @@ export class Chats {
       ...(grammar === undefined ? {} : { grammar }),
     }, { signal: AbortSignal.any([options.signal, inner.signal]) }), options);
     const events = eachWithin(idleMs, 'the next token', generation, options);
+    const head = {
+      id: api.idPrefix + randomBytes(12).toString('hex'),
+      created: Math.floor(Date.now() / 1000),
+      model: card.id,
+      systemFingerprint: `fp_${card.digest.slice(0, 16)}`,
+    };
     return {
       generation,
-      head: {
-        id: `chatcmpl-${randomBytes(12).toString('hex')}`,
-        created: Math.floor(Date.now() / 1000),
-        model: card.id,
-        systemFingerprint: `fp_${card.digest.slice(0, 16)}`,
-      },
       promptTokens: ids.length,
+      shape: api.shape({ head, logprobs: request.logprobs >= 0, usageChunk: request.stream && request.includeUsage }),
       parts: answer(events, { pieces: this.#piecesOf(text), endIds: text.endIds, stop: request.stop }, options),
     };
   }
 
   /** The whole answer at once. */
-  async complete(chat: OpenChat, request: ChatRequest): Promise<{ completion: Completion; summary: ChatSummary }> {
-    let content = '';
+  async complete(open: OpenAnswer): Promise<{ body: object; summary: AnswerSummary }> {
+    let text = '';
     const tokens: TokenDetail[] = [];
-    const end = await forEach(chat.parts, async (part) => {
-      content += part.text;
+    const end = await forEach(open.parts, async (part) => {
+      text += part.text;
       tokens.push(...part.tokens);
     });
-    const logprobs = request.logprobs >= 0 ? { logprobs: logprobsOf(tokens) } : {};
-    const completion = completionOf(chat.head, { content, finish: end.finish, ...logprobs }, usageIn(chat, end));
-    return { completion, summary: { promptTokens: chat.promptTokens, ...end } };
+    return { body: open.shape.whole({ text, tokens }, end.finish, usageIn(open, end)), summary: { promptTokens: open.promptTokens, ...end } };
   }
 
   /**
    * The answer as events. What fails now can only be told in the stream: as an error object, and without the `[DONE]`
    * that would make it look whole. Throws it again for the log.
    */
-  async stream(chat: OpenChat, request: ChatRequest, events: EventStream): Promise<ChatSummary> {
-    const { head } = chat;
-    const withUsage = request.includeUsage;
+  async stream(open: OpenAnswer, request: AnswerRequest, events: EventStream): Promise<AnswerSummary> {
+    const { shape } = open;
     try {
-      await events.send(chunkOf(head, { delta: { role: 'assistant', content: '' } }, withUsage));
-      const end = await forEach(chat.parts, async ({ text, tokens }) => {
-        if (text !== '' || tokens.length > 0) {
-          const logprobs = request.logprobs >= 0 ? { logprobs: logprobsOf(tokens) } : {};
-          await events.send(chunkOf(head, { delta: { content: text }, ...logprobs }, withUsage));
+      const opening = shape.opening();
+      if (opening !== undefined) {
+        await events.send(opening);
+      }
+      const end = await forEach(open.parts, async (part) => {
+        if (part.text !== '' || part.tokens.length > 0) {
+          await events.send(shape.part(part));
         }
       });
-      await events.send(chunkOf(head, { delta: {}, finish: end.finish }, withUsage));
-      if (withUsage) {
-        await events.send(usageChunkOf(head, usageIn(chat, end)));
+      await events.send(shape.ending(end.finish));
+      if (request.includeUsage) {
+        await events.send(shape.usageChunk(usageIn(open, end)));
       }
       await events.send('[DONE]');
       events.end();
-      return { promptTokens: chat.promptTokens, ...end };
+      return { promptTokens: open.promptTokens, ...end };
     } catch (err) {
       await tell(events, err);
       throw err;
     }
   }
 
-  #maxTokens(request: ChatRequest, promptTokens: number, card: ModelCard): number {
+  #maxTokens(request: AnswerRequest, promptTokens: number, card: ModelCard): number {
     const room = card.contextLength - promptTokens;
     if (room < 1 || (request.maxTokens ?? 0) > room) {
       throw new MeshnetError('CONTEXT_LENGTH_EXCEEDED', undefined, {
@@ -137,6 +139,31 @@ export class Chats {
   }
 }
 
+async function idsOf(prompt: Prompt, text: TextService, options: AbortOptions): Promise<readonly number[]> {
+  if ('ids' in prompt) {
+    await checkIds(prompt.ids, 'prompt', text, options);
+    return prompt.ids;
+  }
+  if ('text' in prompt) {
+    return await text.tokenize(prompt.text, options);
+  }
+  return (await text.render({ messages: prompt.messages, addGenerationPrompt: true }, options)).ids;
+}
+
+/** Throws REQUEST_INVALID for an id outside the vocabulary, which the text process knows. */
+async function checkIds(ids: readonly number[], param: string, text: TextService, options: AbortOptions): Promise<void> {
+  if (ids.length === 0) {
+    return;
+  }
+  try {
+    await text.pieces(ids, options);
+  } catch (err) {
+    throw isMeshnetError(err, 'TOKEN_INVALID')
+      ? new MeshnetError('REQUEST_INVALID', err.message, { cause: err, details: { ...err.details, param } })
+      : err;
+  }
+}
+
 async function tell(events: EventStream, err: unknown): Promise<void> {
   try {
     await events.send(httpErrorOf(err).body);
@@ -147,8 +174,8 @@ async function tell(events: EventStream, err: unknown): Promise<void> {
   }
 }
 
-function usageIn(chat: OpenChat, end: AnswerEnd): Usage {
-  return usageOf(chat.promptTokens, end.completionTokens, chat.generation.cachedTokens);
+function usageIn(open: OpenAnswer, end: AnswerEnd): Usage {
+  return usageOf(open.promptTokens, end.completionTokens, open.generation.cachedTokens);
 }
 
 /** `for await` that also gives what the generator returned, and leaves it when `use` throws. */
