@@ -4,12 +4,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { completeOnce } from './spec-client/client.ts';
+import { PathKind } from './spec-client/messages.ts';
 import { UpProcess } from './spec-client/up.ts';
 
 const READY_MS = 120_000;
 const N_LAYER = 4;
+/** More than the frames that may stay without an ack. */
 const MAX_TOKENS = 24;
-/** Longer than 16 frames' worth of acks, shorter than one compute unit. */
 const PROMPT = Array.from({ length: 40 }, (_, i) => 100 + ((i * 7919) % 900));
 
 const program = (name: string): string => join(import.meta.dirname, '../../native-worker/build/bin', name);
@@ -36,17 +37,17 @@ describe('mesh/spec-client', function () {
   };
 
   /** A gateway that everybody meets at, and a serving shard between every two cuts. */
-  const startMesh = async (cuts: number[]) => {
+  const startMesh = async (name: string, cuts: number[], workerArgs: string[]) => {
     const signal = AbortSignal.timeout(READY_MS);
-    const gateway = up(`gateway-${cuts.length}`, ['--api-port', '0']);
+    const gateway = up(`${name}-gateway`, ['--api-port', '0']);
     const { addresses } = await gateway.event(({ event }) => event === 'listening', signal);
     const bootstrap = String((addresses as string[])[0]);
     const serving = ['--no-api', '--bootstrap', bootstrap, '--model', model];
-    const worker = ['--worker-threads', '1', '--worker-listen', '127.0.0.1:0', '--worker-cells', '4096'];
+    const worker = ['--worker-threads', '1', '--worker-cells', '4096', ...workerArgs];
     const stages = await Promise.all(
       cuts.slice(1).map(async (last, i) => {
         const first = cuts[i] ?? 0;
-        const shard = up(`shard-${cuts.length}-${i}`, [...serving, '--layers', `${first}-${last}`, ...worker]);
+        const shard = up(`${name}-${i}`, [...serving, '--layers', `${first}-${last}`, ...worker]);
         await shard.event(({ event, state }) => event === 'shard' && state === 'serving', signal);
         const { digest } = await shard.event(({ event }) => event === 'model', signal);
         const { peer_id } = await shard.event(({ event }) => event === 'listening', signal);
@@ -69,9 +70,15 @@ describe('mesh/spec-client', function () {
 
   after(() => rmSync(root, { recursive: true, force: true }));
 
-  for (const cuts of [[0, 2, 4], [0, 1, 3, 4]]) {
-    it(`completes a session over ${cuts.length - 1} stages with nothing but SPEC.md to go by`, async () => {
-      const { bootstrap, stages } = await startMesh(cuts);
+  const direct = ['--worker-listen', '127.0.0.1:0'];
+  const meshes = [
+    { name: 'two stages', cuts: [0, 2, 4], workerArgs: direct, path: PathKind.DIRECT_GRPC },
+    { name: 'three stages', cuts: [0, 1, 3, 4], workerArgs: direct, path: PathKind.DIRECT_GRPC },
+    { name: 'a bridged seam', cuts: [0, 2, 4], workerArgs: ['--no-direct'], path: PathKind.LIBP2P },
+  ];
+  for (const { name, cuts, workerArgs, path } of meshes) {
+    it(`completes a session over ${name} with nothing but SPEC.md to go by`, async () => {
+      const { bootstrap, stages } = await startMesh(name, cuts, workerArgs);
       const [digest = '', ...others] = new Set(stages.map((stage) => stage.digest));
       assert.deepEqual(others, []);
       const modelDigest = Buffer.from(digest, 'hex');
@@ -81,6 +88,9 @@ describe('mesh/spec-client', function () {
       assert.deepEqual(answer.tokens, reference(model));
       assert.equal(answer.finish, answer.tokens.length === MAX_TOKENS ? 'MAX_TOKENS' : 'END');
       assert.equal(answer.nTimes, stages.length);
+      // One seam between neighbours, and the loop from the tail to the head when they are none.
+      const nSeams = stages.length === 2 ? 1 : stages.length;
+      assert.deepEqual(answer.paths, Array.from({ length: nSeams }, () => path));
     });
   }
 });

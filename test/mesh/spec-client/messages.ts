@@ -277,3 +277,4 @@ export const Phase = { PREFILL: 1, DECODE: 2, LOOP: 3 } as const;
 export const Finish = { END: 1, MAX_TOKENS: 2, CONTEXT_FULL: 3, CANCELLED: 4 } as const;
 export const Role = { ENTRY: 1, UPSTREAM: 2, DOWNSTREAM: 3, LOOP_TAIL: 4, LOOP_HEAD: 5 } as const;
 export const SeamEnd = { ENTRY: 1, TO_NEXT: 2, TO_PREVIOUS: 3, LOOP: 4 } as const;
+export const PathKind = { DIRECT_GRPC: 1, LIBP2P: 2, WEBRTC: 3, RELAY: 4, LOCAL: 5 } as const;
