@@ -34,6 +34,8 @@ export interface HeaderBytes {
   readonly size: number;
   /** Exactly `length` bytes from `offset`. */
   read(offset: number, length: number): Promise<Uint8Array>;
+  /** Called once for each that a source gave, when the transfer has ended either way. */
+  close?(): Promise<void>;
 }
 
 /** What a node can give of the models it holds, by model digest. */
@@ -60,7 +62,13 @@ export class HeaderServer {
     try {
       const request = await stream.read(HeaderRequestSchema, HEADER_REQUEST_BYTES, { timeoutMs: CHUNK_MS });
       this.#rate.take(stream.remotePeer);
-      await send(stream, await find(request, source), Number(request.offset));
+      const bytes = await find(request, source);
+      try {
+        checkStart(request, bytes);
+        await send(stream, bytes, Number(request.offset));
+      } finally {
+        await bytes.close?.();
+      }
     } catch (err) {
       if (!stream.open) {
         throw err;
@@ -86,12 +94,15 @@ async function find(request: HeaderRequest, source: HeaderSource): Promise<Heade
       details: { part: HeaderPart[request.part] ?? request.part },
     });
   }
-  if (request.offset >= BigInt(bytes.size)) {
+  return bytes;
+}
+
+function checkStart(request: HeaderRequest, { size }: HeaderBytes): void {
+  if (request.offset >= BigInt(size)) {
     throw new MeshnetError('MALFORMED', 'a transfer cannot start there', {
-      details: { field: 'offset', offset: request.offset, total: bytes.size },
+      details: { field: 'offset', offset: request.offset, total: size },
     });
   }
-  return bytes;
 }
 
 async function send(stream: MessageStream, bytes: HeaderBytes, from: number): Promise<void> {

@@ -31,6 +31,9 @@ export const HOST_LIMITS = Object.freeze({
   pingTimeoutMs: 10_000,
   /** All protocols of one connection together. */
   streamsPerConnection: 1024,
+  /** Streams before the handshake is done on both sides; beyond it libp2p closes the connection. A gateway that has just
+   * found a busy provider admits several sessions at once. */
+  earlyStreams: 64,
   /** One stream window: what may be on its way unasked. A whole packet fits. */
   streamWindow: LIMITS.packetBytes,
   /** Above the window, or a paused stream is reset. */

@@ -71,6 +71,7 @@ export function libp2pOptions(choices: Libp2pChoices): Libp2pOptions<Services> {
     streamMuxers: [yamux({
       maxInboundStreams: L.streamsPerConnection,
       maxOutboundStreams: L.streamsPerConnection,
+      maxEarlyStreams: L.earlyStreams,
       maxMessageSize: L.muxerMessage,
       streamOptions: {
         maxStreamWindowSize: L.streamWindow,

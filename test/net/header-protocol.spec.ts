@@ -155,6 +155,24 @@ describe('net/header-protocol', () => {
     assert.equal(await ask({}), 33);
   });
 
+  it('lets go of what it reads from when the seeker leaves in the middle', async () => {
+    const closed = Promise.withResolvers<void>();
+    const large = new Uint8Array(32 * LIMITS.headerChunkBytes);
+    const host = await holder({
+      manifest: () => undefined,
+      header: () => ({
+        size: large.byteLength,
+        read: async (offset, length) => large.subarray(offset, offset + length),
+        close: async () => closed.resolve(),
+      }),
+    });
+    const stream = await seeker.open(targetOf(host), HEADER, SOON);
+    await stream.write(HeaderRequestSchema, { version: 1, modelDigest, part: HeaderPart.HEADER }, SOON);
+    await stream.read(HeaderChunkSchema, HEADER_MESSAGE_BYTES, SOON);
+    stream.abort();
+    await closed.promise;
+  });
+
   it('runs no more transfers of one peer at once than it may have', async () => {
     const gate = Promise.withResolvers<undefined>();
     let running = 0;

@@ -61,6 +61,18 @@ describe('net/host', () => {
     assert.equal(here.peerCount, 1);
   });
 
+  it('opens many streams at once to a peer that it has just met', async () => {
+    const [there, here] = [await rig.host(), await rig.host()];
+    const wide = { ...ECHO, maxInboundStreams: 64, maxOutboundStreams: 64, maxStreamsPerPeer: 64, maxStreams: 64 };
+    await there.handle(wide, async (stream) => {
+      await stream.writeBytes(Uint8Array.of(1), SOON);
+    });
+    const streams = await Promise.all(Array.from({ length: 48 }, () => here.open(targetOf(there), wide, SOON)));
+    const answers = await Promise.all(streams.map((stream) => stream.readBytes(1, SOON)));
+    assert.ok(answers.every((answer) => answer?.[0] === 1));
+    assert.equal(here.peerCount, 1);
+  });
+
   it('says why a peer cannot be reached', async () => {
     const [here, there, other] = [await rig.host(), await rig.host(), await rig.host()];
     const at = (peerId: string, addresses: string[]) => here.open({ peerId, addresses }, ECHO, SOON);
