@@ -67,6 +67,7 @@ const char * Usage() {
          "  --model-digest HEX     refuse sessions of any other model\n"
          "  --group-wait-us N      how long to wait for the rest of a group (1000)\n"
          "  --trace-logits         report every tick's logits digests to the node\n"
+         "  --lockstep             head: one group on its way at a time, for comparisons bit by bit\n"
          "  --parent-pid PID       exit when that process is gone\n";
 }
 
@@ -77,6 +78,7 @@ Status ParseArgs(int argc, char ** argv, WorkerArgs * out) {
       {"--help", [&] { a.help = true; }},
       {"--no-direct", [&] { a.direct = false; }},
       {"--trace-logits", [&] { a.engine.trace_logits = true; }},
+      {"--lockstep", [&] { a.engine.lockstep = true; }},
   };
   const std::map<std::string_view, Setter> values{
       {"--model", [&](auto v) { return Text(v, &a.shard.model_path); }},

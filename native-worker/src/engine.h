@@ -20,6 +20,9 @@ struct EngineParams {
   uint32_t max_queued_frames = 256;     // per lane, prefill payload apart (credit bounds that)
   uint64_t credit_bytes = 0;            // initial prefill credit of an incoming stream; 0 = two full chunks in f32
   bool trace_logits = false;
+  // Head: one group on its way at a time, with every lane that can run. All stages then run the same batches in the same
+  // order, which a comparison bit by bit needs; it throws the pipeline away.
+  bool lockstep = false;
 };
 
 // What a session asked of this stage.

@@ -148,6 +148,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       candidates.push_back(*candidate);
     }
     n_ready_ = static_cast<uint32_t>(candidates.size());
+    if (params_.lockstep) {
+      const auto in_ring = [](const auto & item) { return item.second->lane.in_ring(); };
+      if (std::any_of(lanes_.begin(), lanes_.end(), in_ring)) return {};
+      load.n_stages = 1;
+    }
     const Schedule schedule =
         info.is_head ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                      : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);

@@ -99,6 +99,8 @@ class Lane {
   bool wants_close() const { return closing_ && !busy(); }
   // Head: between the first sampled token and the finish.
   bool generating() const;
+  // Head: a step is on its way and its token has not come.
+  bool in_ring() const;
   // When the lane has waited too long; UINT64_MAX: it waits for nobody.
   uint64_t deadline_us() const;
 

@@ -144,6 +144,10 @@ Status Lane::Emit(const LaneRun & run, const Drawn & drawn, const TickTimes & ti
   return ports.Send(TokenPort(), std::move(frame));
 }
 
+bool Lane::in_ring() const {
+  return spec_.head && turn_.state() == LaneTurn::State::kRun && kv_pos_ >= turn_.prompt_end() && !token_;
+}
+
 uint64_t Lane::deadline_us() const {
   uint64_t since = UINT64_MAX;
   if (waiting_since_us_ != 0) since = waiting_since_us_;

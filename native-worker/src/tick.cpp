@@ -35,7 +35,10 @@ void TickRunner::Run(std::span<TickLane> lanes) {
 Status TickRunner::Decode(std::span<TickLane> lanes) {
   rows_.clear();
   input_.clear();
-  for (const TickLane & lane : lanes) lane.lane->Fill(lane.run, &rows_, &input_);
+  for (const TickLane & lane : lanes) {
+    if (Status s = sequences_->Apply(lane.lane->spec().seq); !s.ok()) return s;
+    lane.lane->Fill(lane.run, &rows_, &input_);
+  }
   try {
     return shard_->Decode(rows_, input_.empty() ? nullptr : input_.data());
   } catch (const std::exception & e) {

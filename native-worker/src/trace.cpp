@@ -14,16 +14,26 @@ std::string Sha256(std::span<const float> values) {
 }
 
 Status Sequences::Truncate(int32_t seq, int32_t keep) {
+  if (keep < shard_->MinRewind(seq)) return {Code::kRewindLost, "the state cannot go back to position " + std::to_string(keep)};
+  wanted_[seq] = keep;
+  return {};
+}
+
+Status Sequences::Apply(int32_t seq) {
+  const auto wanted = wanted_.extract(seq);
+  if (wanted.empty()) return {};
+  const int32_t keep = wanted.mapped();
   if (keep == 0) {
-    Clear(seq);
-    return {};
+    shard_->Clear(seq);
+  } else if (Status s = shard_->Truncate(seq, keep); !s.ok()) {
+    return s;
   }
-  if (Status s = shard_->Truncate(seq, keep); !s.ok()) return s;
   Record(seq, keep);
   return {};
 }
 
 void Sequences::Clear(int32_t seq) {
+  wanted_.erase(seq);
   shard_->Clear(seq);
   Record(seq, 0);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,11 @@ class Sequences {
  public:
   Sequences(Shard * shard, bool trace) : shard_(shard), trace_(trace) {}
 
-  // kRewindLost.
+  // Keeps positions [0, keep), from the sequence's next decode on: every stage then forgets them between the same two
+  // decodes, and so lays its cells out alike. kRewindLost.
   Status Truncate(int32_t seq, int32_t keep);
+  // The sequence is about to be decoded. kRewindLost.
+  Status Apply(int32_t seq);
   void Clear(int32_t seq);
   // What happened since the last call, oldest first; nothing unless tracing.
   std::vector<TraceOp> TakeOperations();
@@ -31,6 +35,7 @@ class Sequences {
   Shard * shard_;
   bool trace_;
   std::vector<TraceOp> operations_;
+  std::map<int32_t, int32_t> wanted_;  // positions to keep, by sequence
 };
 
 }  // namespace meshnet

@@ -1,8 +1,8 @@
 // Runs a recorded list of decodes and sequence operations on a whole model and prints the digest of every row of logits:
 // what a route's tail traced is held against this.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -23,7 +23,8 @@ The script, a line each:
   row TOKEN POS SEQ WANT  one row of the next decode; WANT 1 asks for its logits
   run                     decode the rows so far
 
-Prints one line {"decode", "sha256": [...]} for each run, the digests in the order of the rows that wanted logits.
+Prints one line {"decode", "sha256": [...], "argmax": [...]} for each run: digest and largest entry of each row of logits, in
+the order of the rows that wanted them.
 )";
 
 meshnet::ShardParams Parse(int argc, char ** argv) {
@@ -48,14 +49,16 @@ void Check(const meshnet::Status & status) {
 
 void Run(meshnet::Shard & shard, const std::vector<meshnet::Row> & rows, int n) {
   Check(shard.Decode(rows, nullptr));
-  std::string digests;
+  std::string digests, largest;
   for (size_t i = 0; i < rows.size(); i++) {
     if (!rows[i].want_logits) continue;
+    const float * logits = shard.logits(i);
     meshnet::Sha256 row;
-    row.Add(shard.logits(i), sizeof(float) * static_cast<size_t>(shard.info().n_vocab));
+    row.Add(logits, sizeof(float) * static_cast<size_t>(shard.info().n_vocab));
     digests += (digests.empty() ? "\"" : ",\"") + row.Hex() + "\"";
+    largest += (largest.empty() ? "" : ",") + std::to_string(std::max_element(logits, logits + shard.info().n_vocab) - logits);
   }
-  std::printf("{\"decode\":%d,\"sha256\":[%s]}\n", n, digests.c_str());
+  std::printf("{\"decode\":%d,\"sha256\":[%s],\"argmax\":[%s]}\n", n, digests.c_str(), largest.c_str());
 }
 
 void Replay(meshnet::Shard & shard) {

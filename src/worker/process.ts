@@ -30,6 +30,8 @@ export interface WorkerProcessInit {
   readonly ubatch?: number;
   readonly kv?: 'f16' | 'f32';
   readonly groupWaitUs?: number;
+  /** Tests: one group on its way at a time, so that all stages run the same batches in the same order. */
+  readonly lockstep?: boolean;
   /** Tests: digests of the logits on the control socket. */
   readonly traceLogits?: boolean;
   /** How often the worker reports. @default 1000 ms */
@@ -190,6 +192,11 @@ export class WorkerProcess extends EventEmitter<WorkerProcessEvents> {
     const silence = new AbortController();
     const silenceMs = this.#init.silenceMs ?? 15_000;
     const timer = setTimeout(() => {
+      // While it loads, its answers to Describe are the sign of life.
+      if (this.#boot === undefined) {
+        timer.refresh();
+        return;
+      }
       silence.abort(new MeshnetError('WORKER_LOST', `the worker was silent for ${silenceMs} ms`, { details: { silenceMs } }));
     }, silenceMs);
     try {
@@ -255,6 +262,9 @@ function workerArguments(init: WorkerProcessInit, paths: ChildPaths): string[] {
   }
   if (init.traceLogits === true) {
     args.push('--trace-logits');
+  }
+  if (init.lockstep === true) {
+    args.push('--lockstep');
   }
   return args;
 }
