@@ -3,7 +3,7 @@ import { isMeshnetError, MeshnetError, toMeshnetError } from '../errors.ts';
 import { answer, type AnswerEnd, type AnswerPart, type TokenDetail } from './answer.ts';
 import type { AnswerRequest, Prompt } from './answer-request.ts';
 import { usageOf, type AnswerApi, type AnswerShape, type Usage } from './answer-shape.ts';
-import type { AbortOptions, Backend, Generation, ModelCard, TextService } from './backend.ts';
+import type { AbortOptions, Backend, Generation, GenerationRequest, ModelCard, TextService } from './backend.ts';
 import { eachWithin, within } from './deadline.ts';
 import type { EventStream } from './event-stream.ts';
 import type { GatewaySettings } from './gateway-init.ts';
@@ -17,6 +17,8 @@ export interface OpenAnswer {
   readonly promptTokens: number;
   readonly shape: AnswerShape;
   readonly parts: AsyncGenerator<AnswerPart, AnswerEnd>;
+  /** Asked for at once: a generation that nobody has begun to read cannot be left either. */
+  readonly first: Promise<IteratorResult<AnswerPart, AnswerEnd>>;
 }
 
 export interface AnswerSummary {
@@ -56,7 +58,7 @@ export class Answers {
       return text.grammarFromSchema(schema, inner);
     }, options);
     // The signal of the answer outlives the limit, and too late an answer is cancelled by the limit.
-    const generation = await within(admitMs, 'admission', (inner) => this.#backend.generate({
+    const generation = await within(admitMs, 'admission', (inner) => this.#generate({
       model: card.id,
       ids,
       maxTokens,
@@ -71,19 +73,19 @@ export class Answers {
       model: card.id,
       systemFingerprint: `fp_${card.digest.slice(0, 16)}`,
     };
-    return {
-      generation,
-      promptTokens: ids.length,
-      shape: api.shape({ head, logprobs: request.logprobs >= 0, usageChunk: request.stream && request.includeUsage }),
-      parts: answer(events, { pieces: this.#piecesOf(text), endIds: text.endIds, stop: request.stop }, options),
-    };
+    const parts = answer(events, { pieces: this.#piecesOf(text), endIds: text.endIds, stop: request.stop }, options);
+    const first = parts.next();
+    // Whoever reads the answer gets it; until then nobody else has to.
+    first.catch(() => undefined);
+    const shape = api.shape({ head, logprobs: request.logprobs >= 0, usageChunk: request.stream && request.includeUsage });
+    return { generation, promptTokens: ids.length, shape, parts, first };
   }
 
   /** The whole answer at once. */
   async complete(open: OpenAnswer): Promise<{ body: object; summary: AnswerSummary }> {
     let text = '';
     const tokens: TokenDetail[] = [];
-    const end = await forEach(open.parts, async (part) => {
+    const end = await forEach(open, async (part) => {
       text += part.text;
       tokens.push(...part.tokens);
     });
@@ -101,7 +103,7 @@ export class Answers {
       if (opening !== undefined) {
         await events.send(opening);
       }
-      const end = await forEach(open.parts, async (part) => {
+      const end = await forEach(open, async (part) => {
         if (part.text !== '' || part.tokens.length > 0) {
           await events.send(shape.part(part));
         }
@@ -114,9 +116,21 @@ export class Answers {
       events.end();
       return { promptTokens: open.promptTokens, ...end };
     } catch (err) {
+      leave(open.parts);
       await tell(events, err);
       throw err;
     }
+  }
+
+  /** A route that opens although nobody waits for it any more is given back. */
+  async #generate(request: GenerationRequest, options: AbortOptions): Promise<Generation> {
+    const generation = await this.#backend.generate(request, options);
+    if (options.signal.aborted) {
+      const iterator = generation[Symbol.asyncIterator]();
+      iterator.next().catch(() => undefined);
+      iterator.return?.().catch(() => undefined);
+    }
+    return generation;
   }
 
   #maxTokens(request: AnswerRequest, promptTokens: number, card: ModelCard): number {
@@ -179,17 +193,21 @@ function usageIn(open: OpenAnswer, end: AnswerEnd): Usage {
 }
 
 /** `for await` that also gives what the generator returned, and leaves it when `use` throws. */
-async function forEach(parts: AsyncGenerator<AnswerPart, AnswerEnd>, use: (part: AnswerPart) => Promise<void>): Promise<AnswerEnd> {
+async function forEach({ first, parts }: OpenAnswer, use: (part: AnswerPart) => Promise<void>): Promise<AnswerEnd> {
   try {
-    while (true) {
-      const next = await parts.next();
-      if (next.done === true) {
-        return next.value;
-      }
+    let next = await first;
+    while (next.done !== true) {
       await use(next.value);
+      next = await parts.next();
     }
+    return next.value;
   } catch (err) {
-    await parts.return({ finish: 'stop', completionTokens: 0 }).catch(() => undefined);
+    leave(parts);
     throw toMeshnetError(err);
   }
+}
+
+/** Does not wait: a generator that is waiting itself leaves when its signal ends. */
+function leave(parts: AsyncGenerator<AnswerPart, AnswerEnd>): void {
+  parts.return({ finish: 'stop', completionTokens: 0 }).catch(() => undefined);
 }

@@ -64,6 +64,15 @@ describe('gateway/disconnect', () => {
     });
   }
 
+  it('gives back a route that opens when the client has just gone', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    backend.admission = async (signal) => {
+      resolve();
+      await untilAborted(signal).catch(() => undefined);
+    };
+    await leaveWhen(promise, {});
+  });
+
   it('cancels when the connection is reset', async () => {
     backend.script = async function* (_request, signal) {
       yield { ids: idsOf('a') };
