@@ -4,6 +4,7 @@ import { isPrivate } from '@libp2p/utils';
 import type { Multiaddr } from '@multiformats/multiaddr';
 import { LRUCache } from 'lru-cache';
 import type { Clock } from './clock.ts';
+import { guard, isNoise } from './frame-guard.ts';
 
 /** Peers under a ban at once; beyond it the oldest ban ends early. */
 const BANS = 4096;
@@ -48,6 +49,16 @@ export class Gater implements ConnectionGater {
     this.#bannedUntil.delete(peerId);
     return false;
   }
+
+  readonly denyInboundConnection = (connection: MultiaddrConnection): boolean => {
+    guard(connection, isNoise);
+    return false;
+  };
+
+  readonly denyOutboundConnection = (_peer: PeerId, connection: MultiaddrConnection): boolean => {
+    guard(connection, isNoise);
+    return false;
+  };
 
   readonly denyDialPeer = (peer: PeerId): boolean => this.isBanned(peer.toString());
 

@@ -1,16 +1,15 @@
-import { noise } from '@chainsafe/libp2p-noise';
 import { identify, identifyPush, type Identify, type IdentifyPush } from '@libp2p/identify';
 import { kadDHT, passthroughMapper, removePrivateAddressesMapper, type KadDHT } from '@libp2p/kad-dht';
 import { ping, type Ping } from '@libp2p/ping';
 import { tcp } from '@libp2p/tcp';
-import { yamux } from '@libp2p/yamux';
 import type { Libp2pOptions } from 'libp2p';
 import { DhtStore } from './dht-store.ts';
+import { guardedNoise, guardedYamux } from './frame-guard.ts';
 import type { Gater } from './gater.ts';
 import { HOST_LIMITS as L } from './host-limits.ts';
 import type { Identity } from './identity.ts';
+import { KAD_PROTOCOL } from './protocols.ts';
 
-export const KAD_PROTOCOL = '/meshnet/kad/1.0.0';
 /** Until the first look at our own surroundings in the DHT, for which everything else waits. */
 const FIRST_SELF_QUERY_MS = 250;
 
@@ -67,8 +66,8 @@ export function libp2pOptions(choices: Libp2pChoices): Libp2pOptions<Services> {
       dialOpts: { noDelay: true },
       listenOpts: { noDelay: true },
     })],
-    connectionEncrypters: [noise()],
-    streamMuxers: [yamux({
+    connectionEncrypters: [guardedNoise()],
+    streamMuxers: [guardedYamux({
       maxInboundStreams: L.streamsPerConnection,
       maxOutboundStreams: L.streamsPerConnection,
       maxEarlyStreams: L.earlyStreams,

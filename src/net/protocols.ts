@@ -1,3 +1,6 @@
+/** Our own DHT, never the public one. */
+export const KAD_PROTOCOL = '/meshnet/kad/1.0.0';
+
 /** A peer to dial. Without addresses, an open connection, what is known of it or the DHT serve. */
 export interface PeerTarget {
   readonly peerId: string;
