@@ -165,7 +165,7 @@ export class Admission implements AdmissionHandler {
       this.#hold({ key, nStages: request.nStages, shard, client, target, seams: grants }, lease);
       return {
         tickets: [...grants].map(([end, { ticket }]) => ({ end, ticket })),
-        seamCertificate: description.certificate,
+        seamCertificate: shard.direct ? description.certificate : new Uint8Array(),
         positions: reply.positions,
         leaseTtlMs: LIMITS.leaseTtlMs,
         maxChunkTokens: description.maxChunkTokens,

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type MeshnetError, isMeshnetError, toMeshnetError } from '../errors.ts';
+import { type MeshnetError, toMeshnetError } from '../errors.ts';
 import { Backoff, type BackoffInit } from './backoff.ts';
 import { Child, type ChildInit } from './child.ts';
 import { exitError, isPermanent } from './exit.ts';
@@ -86,7 +86,7 @@ export class Supervisor {
     } catch (err) {
       thrown = toMeshnetError(err);
     }
-    if (isMeshnetError(thrown, 'WORKER_LOST') && !stop.aborted) {
+    if (thrown !== undefined && isBroken(thrown) && !stop.aborted) {
       // A broken call is often the first sign of an exit, whose reason says more.
       await once(over.signal, 'abort', { signal: AbortSignal.timeout(EXIT_GRACE_MS) }).catch(() => undefined);
     }
@@ -100,12 +100,16 @@ export class Supervisor {
 
 /** What the process said of itself is worth more than how it ended; a broken call is worth less. */
 function tellingOf(thrown: MeshnetError | undefined, diedByItself: boolean, byExit: MeshnetError): MeshnetError {
-  if (thrown === undefined) {
-    return byExit;
+  if (thrown === undefined || isPermanent(byExit)) {
+    return thrown !== undefined && isPermanent(thrown) ? thrown : byExit;
   }
-  const broken = thrown.code === 'WORKER_LOST' || thrown.code === 'CANCELLED';
-  if (!broken && (isPermanent(thrown) || !isPermanent(byExit))) {
+  if (!isBroken(thrown)) {
     return thrown;
   }
-  return diedByItself ? byExit : thrown;
+  return diedByItself || thrown.code === 'CANCELLED' ? byExit : thrown;
+}
+
+/** A call that ended because the process was going: it says nothing about why. */
+function isBroken(err: MeshnetError): boolean {
+  return err.code === 'WORKER_LOST' || err.code === 'CANCELLED';
 }

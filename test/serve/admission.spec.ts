@@ -7,7 +7,10 @@ import type { Admission } from '../../src/serve/admission.ts';
 import { FakeWorkshop } from '../support/fake-model.ts';
 import { GATEWAY, MODEL, NEXT, ServeRig, TestLease, admitOf, linkOf, soon } from './rig.ts';
 
-describe('serve/admission', () => {
+describe('serve/admission', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   let rig: ServeRig;
   let admission: Admission;

@@ -7,7 +7,10 @@ import { Advertiser, type AdvertiserInit } from '../../src/serve/advertiser.ts';
 import { FakeWorkshop } from '../support/fake-model.ts';
 import { CERTIFICATE, MODEL, NOW_MS, Peers, SELF, ServeRig, sha256, soon } from './rig.ts';
 
-describe('serve/advertiser', () => {
+describe('serve/advertiser', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   const peers = new Peers();
   let rig: ServeRig;

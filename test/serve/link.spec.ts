@@ -7,7 +7,10 @@ import type { PacketDialer } from '../../src/worker/packet-duplex.ts';
 import { FakeWorkshop } from '../support/fake-model.ts';
 import { CERTIFICATE, GATEWAY, NEXT, NOW_MS, SELF, ServeRig, TestLease, admitOf, linkOf, sha256, soon } from './rig.ts';
 
-describe('serve/link', () => {
+describe('serve/link', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   let rig: ServeRig;
   let dials: number;

@@ -25,7 +25,7 @@ export const GATEWAY = '12D3KooWGateway';
 export const NEXT = '12D3KooWNext';
 export const CERTIFICATE = Buffer.from('c0ffee', 'hex');
 
-export const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(8_000) });
+export const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(20_000) });
 
 /** Signing keys of peers that exist only here. */
 export class Peers {

@@ -5,7 +5,10 @@ import type { ShardService, ShardState } from '../../src/serve/shard-service.ts'
 import { FakeWorkshop } from '../support/fake-model.ts';
 import { ServeRig, soon } from './rig.ts';
 
-describe('serve/shard-service', () => {
+describe('serve/shard-service', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   let rig: ServeRig;
   const isCode = (code: string) => (err: unknown): boolean => isMeshnetError(err) && err.code === code;

@@ -69,7 +69,7 @@ function description(): MessageShape<typeof DescriptionSchema> {
     nLayer: model.nLayer,
     nCtxTrain: 2048,
     budget: { cellsTotal: 1024, cellsFree: 1024, sequencesTotal: 8, sequencesFree: 8 - lanes.size },
-    certificate: flags.has('--no-direct') ? new Uint8Array() : Buffer.from(model.certificate, 'hex'),
+    certificate: Buffer.from(model.certificate, 'hex'),
     seamPort: flags.has('--no-direct') ? 0 : 4321,
     bootId: randomBytes(16),
     maxChunkTokens: 64,

@@ -21,7 +21,9 @@ const METHOD = '/meshnet.seam.v1.Seam/Stream';
 const same = (bytes: Buffer): Buffer => bytes;
 const PACKET_BYTES = 64 * 1024;
 
-describe('worker/bridge', () => {
+describe('worker/bridge', function () {
+  this.timeout(30_000);
+
   const folder = mkdtempSync(join(tmpdir(), 'meshnet-bridge-'));
   const destination: BridgeDestination = {
     peerId: 'the-other-node',

@@ -6,10 +6,13 @@ import { isMeshnetError, type MeshnetError } from '../../src/errors.ts';
 import { WorkerProcess, type WorkerProcessInit } from '../../src/worker/process.ts';
 import { type FakeModel, FakeWorkshop } from '../support/fake-model.ts';
 
-describe('worker/process', () => {
+describe('worker/process', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   const running: WorkerProcess[] = [];
-  const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(8_000) });
+  const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(20_000) });
   const digest = new Uint8Array(32).fill(7);
 
   after(() => workshop.remove());
@@ -146,7 +149,7 @@ describe('worker/process', () => {
   });
 
   it('counts a stopped worker as lost', async () => {
-    const worker = make({}, { silenceMs: 300, stopTimeoutMs: 100 });
+    const worker = make({}, { silenceMs: 2_000, stopTimeoutMs: 100 });
     worker.start();
     const { pid } = await worker.ready(soon());
     process.kill(pid, 'SIGSTOP');

@@ -5,10 +5,13 @@ import type { TextService } from '../../src/gateway/backend.ts';
 import { TextProcess, type TextProcessInit } from '../../src/worker/text-process.ts';
 import { type FakeModel, FakeWorkshop } from '../support/fake-model.ts';
 
-describe('worker/text-process', () => {
+describe('worker/text-process', function () {
+  // Programs start slowly on a busy machine.
+  this.timeout(30_000);
+
   const workshop = new FakeWorkshop();
   const running: TextProcess[] = [];
-  const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(8_000) });
+  const soon = (): { signal: AbortSignal } => ({ signal: AbortSignal.timeout(20_000) });
   const isCode = (code: string) => (err: unknown): boolean => isMeshnetError(err) && err.code === code;
 
   after(() => workshop.remove());
@@ -80,8 +83,8 @@ describe('worker/text-process', () => {
   });
 
   it('goes on however often that happens', async () => {
-    const text = await make({}, { callTimeoutMs: 300, backoff: { baseMs: 10, maxFailures: 3 } });
-    for (let i = 0; i < 4; i++) {
+    const text = await make({}, { callTimeoutMs: 1_000, backoff: { baseMs: 10, maxFailures: 2 } });
+    for (let i = 0; i < 3; i++) {
       const hostile = text.render({ messages: ['for ever'], addGenerationPrompt: true }, soon());
       await assert.rejects(hostile, isCode('TEXT_FAILED'));
     }
