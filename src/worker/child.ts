@@ -72,6 +72,7 @@ export class Child {
         env: { ...ENVIRONMENT, ...init.env },
         shell: false,
       });
+      child.on('error', () => undefined);
       child.stdin?.on('error', () => undefined);
       const stderr = keepLastLines(child);
       await once(child, 'spawn');

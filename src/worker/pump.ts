@@ -82,7 +82,9 @@ export async function pump(
         dog.passed('up');
       }
     } catch (err) {
-      fail(isServiceError(err) ? fromCallError(err, 'Stream') : broken(err));
+      const why = isServiceError(err) ? fromCallError(err, 'Stream') : broken(err);
+      fail(why);
+      call.abort(why);
     }
     dog.ended('up');
     waitForOther();

@@ -86,7 +86,7 @@ export class Supervisor {
     } catch (err) {
       thrown = toMeshnetError(err);
     }
-    if (thrown !== undefined && isBroken(thrown) && !stop.aborted) {
+    if (thrown !== undefined && isBroken(thrown) && !stop.aborted && !over.signal.aborted) {
       // A broken call is often the first sign of an exit, whose reason says more.
       await once(over.signal, 'abort', { signal: AbortSignal.timeout(EXIT_GRACE_MS) }).catch(() => undefined);
     }

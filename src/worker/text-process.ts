@@ -239,7 +239,9 @@ export class TextProcess {
       this.#boot = { child, client };
       useful();
       this.#events.emit('ready');
-      await once(signal, 'abort');
+      if (!signal.aborted) {
+        await once(signal, 'abort');
+      }
     } finally {
       this.#boot = undefined;
       client.close();

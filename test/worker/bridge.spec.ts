@@ -310,6 +310,22 @@ describe('worker/bridge', function () {
     assert.equal((await Promise.all(carried))[0]?.code, 'STREAM_ENDED');
   });
 
+  it('breaks the worker\'s stream when a packet cannot be written', async () => {
+    const [near] = packetPair();
+    await start({ lingerMs: 50 }, async () => ({
+      path: near.path,
+      read: () => near.read(),
+      write: () => Promise.reject(new MeshnetError('STREAM_ENDED')),
+      close: (options) => near.close(options),
+      abort: (err) => near.abort(err),
+    }));
+    const { stream, expected } = open();
+    stream.write(Buffer.from('x'));
+    assert.equal((await drain(stream)).error?.code, 'STREAM_ENDED');
+    await bridge?.stop();
+    assert.equal(expected.failure?.code, 'STREAM_ENDED');
+  });
+
   it('ends both streams when the lane ends', async () => {
     const ended = Promise.withResolvers<void>();
     onCall = (stream) => {
