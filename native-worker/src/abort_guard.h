@@ -1,6 +1,5 @@
-// AbortGuard: while it lives, a failed assertion of ggml is an exception, so that what a peer sent ends its lane and not
-// the worker.
-// Threads: ggml keeps one callback for the process; only one thread at a time holds a guard.
+// AbortGuard: while it lives, a failed assertion of ggml is an exception, so that what a peer sent ends its lane and
+// not the worker. Threads: ggml keeps one callback for the process; only one thread at a time holds a guard.
 #pragma once
 
 #include <ggml.h>

@@ -15,10 +15,14 @@ using seam::v1::DTYPE_Q8_0;
 
 ggml_type TypeOf(DType dtype) {
   switch (dtype) {
-    case DTYPE_F32: return GGML_TYPE_F32;
-    case DTYPE_F16: return GGML_TYPE_F16;
-    case DTYPE_Q8_0: return GGML_TYPE_Q8_0;
-    default: return GGML_TYPE_COUNT;
+    case DTYPE_F32:
+      return GGML_TYPE_F32;
+    case DTYPE_F16:
+      return GGML_TYPE_F16;
+    case DTYPE_Q8_0:
+      return GGML_TYPE_Q8_0;
+    default:
+      return GGML_TYPE_COUNT;
   }
 }
 

@@ -15,13 +15,13 @@
 namespace meshnet {
 
 struct EngineParams {
-  uint32_t group_wait_us = 1000;        // how long a later stage waits for the missing lanes of a head group
-  uint32_t step_deadline_ms = 30000;    // head: a step's way round the ring; later stages: an unfinished chunk
-  uint32_t max_queued_frames = 256;     // per lane, prefill payload apart (credit bounds that)
-  uint64_t credit_bytes = 0;            // initial prefill credit of an incoming stream; 0 = two full chunks in f32
+  uint32_t group_wait_us = 1000;      // how long a later stage waits for the missing lanes of a head group
+  uint32_t step_deadline_ms = 30000;  // head: a step's way round the ring; later stages: an unfinished chunk
+  uint32_t max_queued_frames = 256;   // per lane, prefill payload apart (credit bounds that)
+  uint64_t credit_bytes = 0;          // initial prefill credit of an incoming stream; 0 = two full chunks in f32
   bool trace_logits = false;
-  // Head: one group on its way at a time, with every lane that can run. All stages then run the same batches in the same
-  // order, which a comparison bit by bit needs; it throws the pipeline away.
+  // Head: one group on its way at a time, with every lane that can run. All stages then run the same batches in the
+  // same order, which a comparison bit by bit needs; it throws the pipeline away.
   bool lockstep = false;
 };
 
@@ -64,7 +64,7 @@ struct TickTrace {
 // Called on the engine thread; must not block.
 struct EngineObserver {
   std::function<void(const LaneKey &, const Status &)> lane_ended;  // ok: orderly close
-  std::function<void(const TickTrace &)> tick;                     // with trace_logits only
+  std::function<void(const TickTrace &)> tick;                      // with trace_logits only
 };
 
 class Engine {

@@ -153,9 +153,9 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       if (std::any_of(lanes_.begin(), lanes_.end(), in_ring)) return {};
       load.n_stages = 1;
     }
-    const Schedule schedule =
-        info.is_head ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
-                     : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
+    const Schedule schedule = info.is_head
+                                  ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
+                                  : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
     wake_us_ = std::min(wake_us_, schedule.wake_us);
     if (schedule.picks.empty()) return {};
 

@@ -11,8 +11,8 @@
 namespace meshnet {
 namespace {
 
-constexpr int kMaxDepth = 128;               // one group inside another; each costs the parser three stack frames
-constexpr uint64_t kMaxRepetitions = 8192;   // rules that all {m,n} together become
+constexpr int kMaxDepth = 128;                 // one group inside another; each costs the parser three stack frames
+constexpr uint64_t kMaxRepetitions = 8192;     // rules that all {m,n} together become
 constexpr uint64_t kMaxRepeated = 256 * 1024;  // elements that they copy
 constexpr uint64_t kMaxBeginnings = 4096;      // stacks that expanding one rule can give
 constexpr int kMaxChain = 1000;                // rules that begin with each other, one in the next
@@ -38,8 +38,8 @@ uint64_t ReadCounts(std::string_view text, size_t i, size_t * end) {
   return largest;
 }
 
-// Counts the ways in which each rule can begin: llama.cpp keeps one stack for each of them, and rules that refer to each
-// other twice make their number exponential.
+// Counts the ways in which each rule can begin: llama.cpp keeps one stack for each of them, and rules that refer to
+// each other twice make their number exponential.
 class Beginnings {
  public:
   explicit Beginnings(const llama_grammar_rules & rules) : rules_(rules), known_(rules.size()) {}

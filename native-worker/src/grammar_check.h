@@ -10,8 +10,8 @@ struct llama_vocab;
 
 namespace meshnet {
 
-// kGrammarInvalid: it cannot be parsed, is nested too deeply, repeats too much, recurses on the left, or can begin in too
-// many ways.
+// kGrammarInvalid: it cannot be parsed, is nested too deeply, repeats too much, recurses on the left, or can begin in
+// too many ways.
 Status CheckGrammar(const std::string & grammar, const llama_vocab * vocab);
 
 }  // namespace meshnet

@@ -122,8 +122,8 @@ Status Lane::CheckRun(const Frame & frame) const {
   if (frame.branch() > branch_) return {Code::kBranchStale, "no turn announced this branch"};
   if (turn_.state() != LaneTurn::State::kRun) return {Code::kTurnInvalid, "a run before the turn's token ids"};
   if (frame.pos() != next_pos_) {
-    return {Code::kPositionInvalid, "the run starts at " + std::to_string(frame.pos()) + ", the lane's next position is " +
-                                        std::to_string(next_pos_)};
+    return {Code::kPositionInvalid, "the run starts at " + std::to_string(frame.pos()) +
+                                        ", the lane's next position is " + std::to_string(next_pos_)};
   }
   const uint64_t end = uint64_t{frame.pos()} + frame.n_tokens();
   if (frame.n_tokens() == 0) return {Code::kMalformed, "a run without positions"};
@@ -188,8 +188,8 @@ Status Lane::CheckLoop(const Frame & frame) const {
   }
   const bool awaited = turn_.state() == LaneTurn::State::kRun && kv_pos_ >= turn_.prompt_end() && !token_;
   if (!awaited || frame.pos() != kv_pos_) {
-    return {Code::kPositionInvalid, "a token for position " + std::to_string(frame.pos()) + ", the lane is at " +
-                                        std::to_string(kv_pos_)};
+    return {Code::kPositionInvalid,
+            "a token for position " + std::to_string(frame.pos()) + ", the lane is at " + std::to_string(kv_pos_)};
   }
   const int32_t token = frame.tokens(0);
   if (token < 0 || token >= spec_.n_vocab) return {Code::kTokenInvalid, "the sampled id is not in the vocabulary"};

@@ -130,21 +130,21 @@ class Lane {
   LaneSpec spec_;
   LaneHost * host_;
   LaneTurn turn_;
-  LaneInput input_;           // later stages
+  LaneInput input_;  // later stages
   uint32_t branch_ = 0;
   uint32_t last_turn_ = 0;
-  uint32_t kv_pos_ = 0;       // positions that the shard holds
-  uint32_t next_pos_ = 0;     // of the session, where a new turn may start at most
-  uint32_t generated_ = 0;    // tokens of this turn
-  bool cancelled_ = false;    // head: Cancel is on its way to the tail
+  uint32_t kv_pos_ = 0;     // positions that the shard holds
+  uint32_t next_pos_ = 0;   // of the session, where a new turn may start at most
+  uint32_t generated_ = 0;  // tokens of this turn
+  bool cancelled_ = false;  // head: Cancel is on its way to the tail
   bool closing_ = false;
   uint64_t stale_frames_ = 0;
 
-  std::optional<int32_t> token_;   // head: sampled, to be run at kv_pos_
+  std::optional<int32_t> token_;  // head: sampled, to be run at kv_pos_
   GroupKey token_group_;
-  uint64_t ready_us_ = 0;          // head: since when its next step could run
-  uint64_t waiting_since_us_ = 0;  // for somebody else's next move; 0: not waiting
-  uint64_t blocked_since_us_ = 0;  // for credit; 0: not blocked
+  uint64_t ready_us_ = 0;                                               // head: since when its next step could run
+  uint64_t waiting_since_us_ = 0;                                       // for somebody else's next move; 0: not waiting
+  uint64_t blocked_since_us_ = 0;                                       // for credit; 0: not blocked
   google::protobuf::RepeatedPtrField<seam::v1::StageTimes> run_times_;  // of the run that Advance took out of input_
 };
 

@@ -23,8 +23,8 @@ class LaneInput {
     bool complete = false;    // its last frame is here, or it fills a decode
     bool ends_chunk = false;  // the sender's unit ends with it
     GroupKey group{};
-    uint64_t since_us = 0;   // arrival of its first frame
-    uint64_t ready_us = 0;   // arrival of the frame that completed it
+    uint64_t since_us = 0;  // arrival of its first frame
+    uint64_t ready_us = 0;  // arrival of the frame that completed it
   };
 
   explicit LaneInput(uint32_t width) : width_(width) {}

@@ -30,7 +30,8 @@ std::optional<Candidate> Lane::Ready() const {
                      .since_us = unit->ready_us};
   }
   if (kv_pos_ < turn_.prompt_end()) {
-    return Candidate{.rows = std::min(turn_.prompt_end() - kv_pos_, MaxUnit()), .blocked = blocked, .since_us = ready_us_};
+    return Candidate{
+        .rows = std::min(turn_.prompt_end() - kv_pos_, MaxUnit()), .blocked = blocked, .since_us = ready_us_};
   }
   if (!token_) return std::nullopt;
   return Candidate{.decode = true, .rows = 1, .group = token_group_, .since_us = ready_us_};

@@ -20,7 +20,8 @@ Status CheckSampling(const seam::v1::Sampling & s, int32_t n_vocab) {
   }
   if (static_cast<size_t>(s.logit_bias_size()) > kMaxLogitBias) return {Code::kTurnInvalid, "too many biases"};
   for (const auto & bias : s.logit_bias()) {
-    if (bias.token() < 0 || bias.token() >= n_vocab) return {Code::kTokenInvalid, "a biased id is not in the vocabulary"};
+    if (bias.token() < 0 || bias.token() >= n_vocab)
+      return {Code::kTokenInvalid, "a biased id is not in the vocabulary"};
     if (!Within(bias.bias(), -kMaxBias, kMaxBias)) return {Code::kTurnInvalid, "a bias is out of range"};
   }
   return {};

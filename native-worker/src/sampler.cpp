@@ -121,8 +121,8 @@ Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, const ll
   if (s.logit_bias_size() > 0) {
     std::vector<llama_logit_bias> biases;
     for (const auto & bias : s.logit_bias()) biases.push_back({bias.token(), bias.bias()});
-    llama_sampler_chain_add(impl->adjust.get(), llama_sampler_init_logit_bias(
-                                                    n_vocab, static_cast<int32_t>(biases.size()), biases.data()));
+    llama_sampler_chain_add(impl->adjust.get(),
+                            llama_sampler_init_logit_bias(n_vocab, static_cast<int32_t>(biases.size()), biases.data()));
   }
   if (s.frequency_penalty() != 0 || s.presence_penalty() != 0) {
     const auto last_n = static_cast<int32_t>(std::min({turn.max_tokens(), positions, uint32_t{INT32_MAX}}));
@@ -134,8 +134,8 @@ Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, const ll
   impl->filters.reset(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   auto * filters = impl->filters.get();
   if (s.top_k() > 0) {
-    llama_sampler_chain_add(filters, llama_sampler_init_top_k(static_cast<int32_t>(
-                                         std::min(s.top_k(), static_cast<uint32_t>(n_vocab)))));
+    llama_sampler_chain_add(
+        filters, llama_sampler_init_top_k(static_cast<int32_t>(std::min(s.top_k(), static_cast<uint32_t>(n_vocab)))));
   }
   if (s.top_p() > 0 && s.top_p() < 1) llama_sampler_chain_add(filters, llama_sampler_init_top_p(s.top_p(), 1));
   if (s.min_p() > 0) llama_sampler_chain_add(filters, llama_sampler_init_min_p(s.min_p(), 1));

@@ -22,8 +22,9 @@ class Sampler {
                        std::unique_ptr<Sampler> * out);
   ~Sampler();
 
-  // Draws the token for position `pos` and accepts it. A pure function of the logits, the turn, the tokens drawn so far, and
-  // (seed, pos). kValueInvalid (logits not finite), kGrammarInvalid (no token fits, or the grammar has become too costly).
+  // Draws the token for position `pos` and accepts it. A pure function of the logits, the turn, the tokens drawn so
+  // far, and (seed, pos). kValueInvalid (logits not finite), kGrammarInvalid (no token fits, or the grammar has become
+  // too costly).
   Status Draw(std::span<const float> logits, uint32_t pos, Drawn * out);
 
  private:

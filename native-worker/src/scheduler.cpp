@@ -9,8 +9,8 @@ namespace {
 
 struct GroupState {
   uint64_t first_us = UINT64_MAX;
-  uint32_t present = 0;  // complete or blocked
-  bool runnable = false; // someone in it can run
+  uint32_t present = 0;   // complete or blocked
+  bool runnable = false;  // someone in it can run
 };
 
 // Groups of the candidates that `wanted` lets through.

@@ -35,13 +35,13 @@ class GroupBook {
 
 // A lane that could run now. Candidates come in the order of their lane keys, each lane once.
 struct Candidate {
-  size_t lane = 0;         // the caller's index
-  bool decode = false;     // one row, next to a running generation; otherwise prefill
-  uint32_t rows = 0;       // that it could use
-  bool complete = true;    // its unit is whole; a unit that is not never runs
-  bool blocked = false;    // waits for credit: nobody waits for it
+  size_t lane = 0;       // the caller's index
+  bool decode = false;   // one row, next to a running generation; otherwise prefill
+  uint32_t rows = 0;     // that it could use
+  bool complete = true;  // its unit is whole; a unit that is not never runs
+  bool blocked = false;  // waits for credit: nobody waits for it
   GroupKey group{};
-  uint64_t since_us = 0;   // when it became ready
+  uint64_t since_us = 0;  // when it became ready
 };
 
 struct Pick {
@@ -50,23 +50,23 @@ struct Pick {
 };
 
 struct Schedule {
-  std::vector<Pick> picks;  // in the order of the candidates; empty: nothing can run yet
+  std::vector<Pick> picks;        // in the order of the candidates; empty: nothing can run yet
   uint64_t wake_us = UINT64_MAX;  // when to ask again if nothing else happens
 };
 
 // Decoding lanes of a head, ready or on their way round the ring.
 struct RingLoad {
   uint32_t lanes = 0;
-  double shares = 0;        // sum of 1 / n_stages
-  uint32_t n_stages = 1;    // of the longest ring
+  double shares = 0;      // sum of 1 / n_stages
+  uint32_t n_stages = 1;  // of the longest ring
 };
 
-// How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded up to
-// the four rows that the kernels like where that leaves a group for every stage.
+// How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
+// up to the four rows that the kernels like where that leaves a group for every stage.
 uint32_t DecodeCap(const RingLoad & load);
 
-// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows. Lanes that went round as one
-// group are waited for, wait_us at most.
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows. Lanes that went
+// round as one group are waited for, wait_us at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
                       uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
 

@@ -22,7 +22,7 @@ struct TickLane {
   Lane * lane = nullptr;
   Sampler * sampler = nullptr;  // the tail's
   LaneRun run;
-  Status status;                // result: not ok ends the lane
+  Status status;  // result: not ok ends the lane
 };
 
 class TickRunner {
@@ -31,8 +31,8 @@ class TickRunner {
   TickRunner(Shard * shard, Sequences * sequences, Meter * meter, std::function<void(const TickTrace &)> on_tick)
       : shard_(shard), sequences_(sequences), meter_(meter), on_tick_(std::move(on_tick)) {}
 
-  // Runs the lanes in their order as one batch. When that fails, each of them is put back to where it was and tried alone;
-  // one that fails again gets kDecodeFailed.
+  // Runs the lanes in their order as one batch. When that fails, each of them is put back to where it was and tried
+  // alone; one that fails again gets kDecodeFailed.
   void Run(std::span<TickLane> lanes);
 
  private:

@@ -14,7 +14,8 @@ std::string Sha256(std::span<const float> values) {
 }
 
 Status Sequences::Truncate(int32_t seq, int32_t keep) {
-  if (keep < shard_->MinRewind(seq)) return {Code::kRewindLost, "the state cannot go back to position " + std::to_string(keep)};
+  if (keep < shard_->MinRewind(seq))
+    return {Code::kRewindLost, "the state cannot go back to position " + std::to_string(keep)};
   wanted_[seq] = keep;
   return {};
 }

@@ -50,7 +50,7 @@ class Gateway final : public FrameSink {
 };
 
 struct RingOptions {
-  std::vector<int> cuts{};    // layer boundaries between stages; empty: one stage
+  std::vector<int> cuts{};  // layer boundaries between stages; empty: one stage
   uint32_t n_ctx = 512;
   uint32_t n_seq_max = 8;
   uint32_t n_ubatch = 64;
@@ -70,6 +70,8 @@ class Ring {
   std::shared_ptr<Gateway> Open(int id, uint32_t positions = 96);
   void Turn(int id, const seam::v1::Turn & turn, const std::vector<int32_t> & ids);
   void Cancel(int id, uint32_t turn);
+  // The same, where the lane may be gone.
+  void CancelIfOpen(int id, uint32_t turn);
   void Close(int id) { engines_.front()->PortClosed(Key(id, 0), Port::kUp); }
   LaneKey Key(int id, uint32_t stage) const;
   Engine & engine(uint32_t stage) { return *engines_[stage]; }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "engine_core.h"
 #include "engine_ring.h"
@@ -92,7 +93,8 @@ void ExpectReplayEqual(const std::vector<TickTrace> & ticks, const History & his
     ASSERT_TRUE(whole->Decode(rows, nullptr).ok());
     for (size_t i = 0; i < rows.size(); i++) {
       if (!rows[i].want_logits) continue;
-      ASSERT_EQ(Sha256({whole->logits(i), n_vocab}), tick.rows[i].logits_sha256) << "tick " << tick.tick << " row " << i;
+      ASSERT_EQ(Sha256({whole->logits(i), n_vocab}), tick.rows[i].logits_sha256)
+          << "tick " << tick.tick << " row " << i;
       compared++;
     }
   }
@@ -153,9 +155,9 @@ TEST_P(EngineRing, RewindsAndContinues) {
     return answer.pos;
   };
   uint32_t next = turn(0, 30, 1);
-  next = turn(next, 10, 2);   // goes on
-  next = turn(20, 15, 3);     // back into the first prompt
-  next = turn(0, 70, 4);      // from the beginning
+  next = turn(next, 10, 2);  // goes on
+  next = turn(20, 15, 3);    // back into the first prompt
+  next = turn(0, 70, 4);     // from the beginning
   EXPECT_EQ(next, 74U);
   turn(next, 1, 5);
   ExpectReplayEqual(ring.Ticks(ring.n_stages() - 1), history);
@@ -252,7 +254,10 @@ TEST_P(EngineRing, EndsTurnsThatDoNotFitWithTypedErrors) {
   const std::vector<Case> cases = {
       {Code::kContextFull, [&](Ring & r, int id) { r.Turn(id, MakeTurn(1, 0, 97, 1), Prompt(97, 1)); }},
       {Code::kPositionInvalid, [&](Ring & r, int id) { r.Turn(id, MakeTurn(1, 1, ids.size(), 1), ids); }},
-      {Code::kTokenInvalid, [&](Ring & r, int id) { r.Turn(id, MakeTurn(1, 0, 2, 1), {1, 1 << 20}); }},
+      {Code::kTokenInvalid,
+       [&](Ring & r, int id) {
+         r.Turn(id, MakeTurn(1, 0, 2, 1), {1, 1 << 20});
+       }},
       {Code::kTurnInvalid, [&](Ring & r, int id) { r.Turn(id, MakeTurn(1, 0, 2, 1), ids); }},
       {Code::kTurnInvalid, [&](Ring & r, int id) { r.Turn(id, MakeTurn(1, 0, ids.size(), 0), ids); }},
       {Code::kTurnInvalid,
@@ -363,6 +368,54 @@ TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   EXPECT_EQ(ended, (std::map<std::string, Code>{{"unlucky", Code::kDecodeFailed}}));
 }
 
+TEST(Engine, ManySessionsComeAndGoInAnyOrder) {
+  const uint32_t seed = 20;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  auto whole = WholeModel();
+  Ring ring({.cuts = {1, 2}, .n_ctx = 1024});
+  std::vector<std::shared_ptr<Gateway>> gateways(64);
+  for (int id = 0; id < 64; id++) {
+    // Never more than eight lanes: the one that started eight before is over by now, one way or the other.
+    if (id >= 8) {
+      for (uint32_t stage = 0; stage < 3; stage++) ring.engine(stage).Release(ring.Key(id - 8, stage), {});
+    }
+    gateways[static_cast<size_t>(id)] = ring.Open(id, 100);
+    const auto prompt = Prompt(1 + random() % 60, seed);
+    ring.Turn(id, MakeTurn(1, 0, prompt.size(), 30), prompt);
+    const int other = id - static_cast<int>(random() % 8);
+    uint32_t stage_of_release = 0;
+    if (other < 0) continue;
+    switch (random() % 4) {
+      case 0:
+        ring.CancelIfOpen(other, 1);
+        break;
+      case 1:
+        ring.Close(other);
+        break;
+      case 2:
+        stage_of_release = static_cast<uint32_t>(random() % 3);
+        ring.engine(stage_of_release).Release(ring.Key(other, stage_of_release), {});
+        break;
+      default:
+        ring.engine(1).PortFailed(ring.Key(other, 1), Port::kDown, {Code::kStreamEnded, "cut"});
+        break;
+    }
+  }
+  for (int id = 0; id < 64; id++) {
+    for (uint32_t stage = 0; stage < 3; stage++) ring.engine(stage).Release(ring.Key(id, stage), {});
+  }
+  for (uint32_t stage = 0; stage < 3; stage++) {
+    const auto stats = ring.engine(stage).Stats();
+    EXPECT_EQ(stats.lanes, 0U);
+    EXPECT_EQ(stats.cells_free, stats.cells_total);
+  }
+  const auto prompt = Prompt(50, 9);
+  auto gateway = ring.Open(70);
+  ring.Turn(70, MakeTurn(1, 0, prompt.size(), 10), prompt);
+  EXPECT_EQ(gateway->Finish().tokens, Greedy(*whole, prompt, 10));
+}
+
 TEST(Engine, RefusesFramesThatBreakTheRules) {
   struct Case {
     Code code;
@@ -371,14 +424,46 @@ TEST(Engine, RefusesFramesThatBreakTheRules) {
   const auto decode = [](const Frame & f) { return f.phase() == seam::v1::PHASE_DECODE; };
   const auto loop = [](const Frame & f) { return f.phase() == seam::v1::PHASE_LOOP; };
   const std::vector<Case> cases = {
-      {Code::kPositionInvalid, [&](uint32_t, Frame & f) { if (decode(f)) f.set_pos(f.pos() + 1); return true; }},
-      {Code::kBranchStale, [&](uint32_t, Frame & f) { if (decode(f)) f.set_branch(9); return true; }},
-      {Code::kDtypeInvalid, [&](uint32_t, Frame & f) { if (decode(f)) f.mutable_tensors(0)->set_dtype(seam::v1::DTYPE_F16); return true; }},
-      {Code::kShapeInvalid, [&](uint32_t, Frame & f) { if (decode(f)) f.mutable_tensors(0)->set_name("x"); return true; }},
-      {Code::kSizeMismatch, [&](uint32_t, Frame & f) { if (decode(f)) f.mutable_tensors(0)->mutable_data()->pop_back(); return true; }},
-      {Code::kPositionInvalid, [&](uint32_t, Frame & f) { if (loop(f)) f.set_pos(f.pos() + 1); return true; }},
-      {Code::kTokenInvalid, [&](uint32_t, Frame & f) { if (loop(f)) f.set_tokens(0, -1); return true; }},
-      {Code::kMalformed, [&](uint32_t, Frame & f) { if (loop(f)) f.clear_tokens(); return true; }},
+      {Code::kPositionInvalid,
+       [&](uint32_t, Frame & f) {
+         if (decode(f)) f.set_pos(f.pos() + 1);
+         return true;
+       }},
+      {Code::kBranchStale,
+       [&](uint32_t, Frame & f) {
+         if (decode(f)) f.set_branch(9);
+         return true;
+       }},
+      {Code::kDtypeInvalid,
+       [&](uint32_t, Frame & f) {
+         if (decode(f)) f.mutable_tensors(0)->set_dtype(seam::v1::DTYPE_F16);
+         return true;
+       }},
+      {Code::kShapeInvalid,
+       [&](uint32_t, Frame & f) {
+         if (decode(f)) f.mutable_tensors(0)->set_name("x");
+         return true;
+       }},
+      {Code::kSizeMismatch,
+       [&](uint32_t, Frame & f) {
+         if (decode(f)) f.mutable_tensors(0)->mutable_data()->pop_back();
+         return true;
+       }},
+      {Code::kPositionInvalid,
+       [&](uint32_t, Frame & f) {
+         if (loop(f)) f.set_pos(f.pos() + 1);
+         return true;
+       }},
+      {Code::kTokenInvalid,
+       [&](uint32_t, Frame & f) {
+         if (loop(f)) f.set_tokens(0, -1);
+         return true;
+       }},
+      {Code::kMalformed,
+       [&](uint32_t, Frame & f) {
+         if (loop(f)) f.clear_tokens();
+         return true;
+       }},
   };
   Ring ring({.cuts = {1}});
   int id = 0;
