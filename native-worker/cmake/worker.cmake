@@ -116,7 +116,18 @@ add_test(NAME golden_test COMMAND golden_test)
 meshnet_program(meshnet-bench-shard tools/bench_shard.cpp)
 target_link_libraries(meshnet-bench-shard PRIVATE meshnet_shard)
 
+meshnet_program(meshnet-bench-seam tools/bench_seam.cpp tools/bench_seam_route.cpp tools/bench_seam_tcp.cpp)
+target_link_libraries(meshnet-bench-seam PRIVATE meshnet_core)
+
 # The edge: codec, seams on loopback, and whole workers behind their sockets.
+add_executable(frame_test test/frame_test.cpp)
+add_executable(seam_test test/seam_test.cpp test/seam_end.cpp test/seam_client.cpp)
+foreach(name frame_test seam_test)
+  meshnet_ours(${name})
+  target_link_libraries(${name} PRIVATE meshnet_core GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+endforeach()
 add_executable(control_test test/control_test.cpp test/session.cpp test/seam_client.cpp test/worker_process.cpp)
 meshnet_ours(control_test)
 target_link_libraries(control_test PRIVATE meshnet_core GTest::gtest)

@@ -310,7 +310,10 @@ Status ParsePacket(std::string_view bytes, std::vector<ParsedFrame> * out) {
     if (!frame.ParseFromArray(raws[i].data(), static_cast<int>(raws[i].size()))) {
       return {Code::kMalformed, "bytes are not a frame"};
     }
-    if (frame.lane().session().size() != kSessionBytes) return {Code::kMalformed, "a frame names no lane"};
+    // An Error may answer bytes that named no lane.
+    if (frame.lane().session().size() != kSessionBytes && !frame.has_error()) {
+      return {Code::kMalformed, "a frame names no lane"};
+    }
     FrameKind kind;
     if (Status s = KindOf(frame, &kind); !s.ok()) return s;
     if (IsSequenced(kind) != (frame.seq() != 0)) return {Code::kMalformed, "seq does not fit the kind of frame"};

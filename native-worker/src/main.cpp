@@ -1,9 +1,12 @@
 // meshnet-worker: one shard of a model in one process, or with --text a vocabulary. See Usage() in args.cpp.
+#include <grpc/support/log.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -45,6 +48,11 @@ void KeepFreedMemory() {
   constexpr int kKeepBytes = 256 << 20, kMapFromBytes = 64 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeepBytes);
   mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
+}
+
+// gRPC writes a line for every stranger that knocks. Whoever debugs asks for them.
+void QuietGrpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args *) {});
 }
 
 // 8 bytes of Unix milliseconds, then 8 random ones, big endian.
@@ -134,9 +142,15 @@ Status Serve(const WorkerArgs & args, ParentWatch * watch) {
   state.ReleaseAll({Code::kWorkerLost, "the worker stops"}, std::chrono::milliseconds(kStopMs / 2));
   state.watchers()->Close();
   servers.Stop(std::chrono::milliseconds(kStopMs / 2));
+  const Status result = reason == ParentWatch::Reason::kAsked ? loader.result() : Status();
+  if (!traffic->WaitNoDialled(std::chrono::steady_clock::now() + std::chrono::milliseconds(kStopMs / 2))) {
+    // A call on a dead link: nothing that it holds needs to be put away.
+    if (!result.ok()) PrintStatus(result);
+    _exit(ExitCode(result));
+  }
   timer.Stop();
   state.DropEngine();
-  return reason == ParentWatch::Reason::kAsked ? loader.result() : Status();
+  return result;
 }
 
 int RunWorker(int argc, char ** argv) {
@@ -151,6 +165,7 @@ int RunWorker(int argc, char ** argv) {
     return kOrderly;
   }
   KeepFreedMemory();
+  QuietGrpc();
   ParentWatch watch;
   Status status = watch.Prepare(args.parent_pid);
   try {

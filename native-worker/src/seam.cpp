@@ -66,27 +66,25 @@ Status Seam::Accept(const std::shared_ptr<Stream> & stream, const pb::Open & ope
 }
 
 Status Seam::BeginAttempt(uint32_t attempt, std::string * packet) {
-  std::shared_ptr<Stream> old;
-  {
-    std::lock_guard order(deliver_mu_);
-    std::lock_guard lock(mu_);
-    if (ended_) return {Code::kStreamEnded, "the seam has ended"};
-    if (attempt <= attempt_) {
-      return {Code::kAttemptStale, "attempt " + std::to_string(attempt) + " comes after " + std::to_string(attempt_)};
-    }
-    attempt_ = attempt;
-    old = std::move(stream_);
-    Frame first = ToPeer();
-    *first.mutable_open() = MakeOpen(terms_, attempt, receiver_.next_seq(), receiver_.TakeGrant());
-    size_t offset = 0;
-    *packet = EncodePacket(first, &offset);
+  std::lock_guard order(deliver_mu_);
+  std::lock_guard lock(mu_);
+  if (ended_) return {Code::kStreamEnded, "the seam has ended"};
+  if (attempt <= attempt_) {
+    return {Code::kAttemptStale, "attempt " + std::to_string(attempt) + " comes after " + std::to_string(attempt_)};
   }
-  if (old) old->Abort();
+  attempt_ = attempt;
+  if (stream_) retiring_ = std::move(stream_);
+  stream_ = nullptr;
+  Frame first = ToPeer();
+  *first.mutable_open() = MakeOpen(terms_, attempt, receiver_.next_seq(), receiver_.TakeGrant());
+  size_t offset = 0;
+  *packet = EncodePacket(first, &offset);
   return {};
 }
 
 Status Seam::Connected(const std::shared_ptr<Stream> & stream, uint32_t attempt, const pb::Opened & opened) {
   if (Status s = CheckOpened(terms_, attempt, opened); !s.ok()) return s;
+  std::shared_ptr<Stream> old;
   {
     std::lock_guard order(deliver_mu_);
     std::lock_guard lock(mu_);
@@ -95,7 +93,9 @@ Status Seam::Connected(const std::shared_ptr<Stream> & stream, uint32_t attempt,
     std::vector<grpc::ByteBuffer> packets;
     if (Status s = sender_.ResendFrom(opened.next_seq(), &packets); !s.ok()) return s;
     Run(stream, opened.credit_bytes(), opened.limits(), packets);
+    old = std::move(retiring_);
   }
+  if (old) old->Abort();
   if (Status s = AttachOnce(); !s.ok()) {
     Fail(s);
     return s;
@@ -301,21 +301,19 @@ Status Seam::Write(Frame frame) {
   size_t offset = 0;
   std::string packet = EncodePacket(frame, &offset);
   if (packet.empty()) return {Code::kFrameTooLarge, "a frame of this worker passes the limit of a packet"};
-  grpc::ByteBuffer buffer;
-  Status kept;
+  const grpc::ByteBuffer buffer = ToBuffer(std::move(packet));
+  const bool stuck = stream_ && stream_->queued() >= kMaxQueuedFrames;
+  if (stream_ && !stuck) stream_->Send(buffer);
   if (IsSequenced(kind)) {
+    // After the send: hashing takes as long as half of the way, and the frame is under way meanwhile.
+    grpc::Slice slice;
+    if (!buffer.TrySingleSlice(&slice).ok()) return {Code::kInternal, "a packet in pieces"};
+    const auto raw = std::string_view(reinterpret_cast<const char *>(slice.begin()), slice.size()).substr(offset);
     const bool prefill = kind == FrameKind::kRun && frame.phase() == pb::PHASE_PREFILL;
-    const std::string_view raw = std::string_view(packet).substr(offset);
     sender_.Count(raw);
-    buffer = ToBuffer(std::move(packet));
-    kept = sender_.Keep(buffer, raw.size(), prefill ? PayloadBytes(frame) : 0);
-  } else {
-    buffer = ToBuffer(std::move(packet));
+    if (Status s = sender_.Keep(buffer, raw.size(), prefill ? PayloadBytes(frame) : 0); !s.ok()) return s;
   }
-  if (!stream_) return kept;
-  if (stream_->queued() >= kMaxQueuedFrames) return {Code::kRateExceeded, "the other end reads nothing"};
-  stream_->Send(std::move(buffer));
-  return kept;
+  return stuck ? Status(Code::kRateExceeded, "the other end reads nothing") : Status();
 }
 
 void Seam::WriteError(const Status & why) {
@@ -343,6 +341,8 @@ void Seam::FinishWhenClosed() {
 
 void Seam::LetGo() {
   ended_ = true;
+  if (retiring_) timer_->Post([old = std::move(retiring_)] { old->Abort(); });
+  retiring_ = nullptr;
   if (!stream_) return;
   stream_->Finish();
   timer_->After(kLingerMs, [stream = std::move(stream_)] { stream->Abort(); });

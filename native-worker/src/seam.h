@@ -45,7 +45,7 @@ class Seam : public FrameSink, public std::enable_shared_from_this<Seam> {
   // that after kResumeLost its lane has failed.
   Status Accept(const std::shared_ptr<Stream> & stream, const meshnet::seam::v1::Open & open);
 
-  // Dialler: drops the stream of a lower attempt and gives the packet to send first. kAttemptStale, kStreamEnded.
+  // Dialler: retires the stream of a lower attempt and gives the packet to send first. kAttemptStale, kStreamEnded.
   Status BeginAttempt(uint32_t attempt, std::string * packet);
   // Dialler, on the answer.
   Status Connected(const std::shared_ptr<Stream> & stream, uint32_t attempt, const meshnet::seam::v1::Opened & opened);
@@ -97,6 +97,8 @@ class Seam : public FrameSink, public std::enable_shared_from_this<Seam> {
   std::mutex deliver_mu_;  // taken before mu_; one packet at a time, whatever stream it came on
   mutable std::mutex mu_;
   std::shared_ptr<Stream> stream_;
+  // Of the attempt before, unused, until the other end has answered the new one: it would take its end for ours.
+  std::shared_ptr<Stream> retiring_;
   int64_t attempt_ = -1;
   int64_t dead_attempt_ = -1;  // the last one that was given up before its Opened
   SeamSender sender_;

@@ -24,7 +24,7 @@ class Handshake final : public StreamEvents, public std::enable_shared_from_this
       : parts_(parts), ticket_(std::move(ticket)), peer_(std::move(peer)), stream_(std::move(stream)) {}
 
   void StartClock() {
-    parts_->timer->After(kHandshakeMs, [self = shared_from_this()] {
+    parts_->timer->After(parts_->handshake_ms, [self = shared_from_this()] {
       if (self->End()) self->Refuse({Code::kSeamTimeout, "no Open came"}, {});
     });
   }

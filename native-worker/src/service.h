@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "bounds.h"
 #include "status.h"
 #include "stream.h"
 #include "tickets.h"
@@ -20,6 +21,7 @@ struct SeamServiceParts {
   Timer * timer = nullptr;
   std::shared_ptr<Traffic> traffic;
   std::function<void(Code)> refused;
+  uint32_t handshake_ms = kHandshakeMs;
 };
 
 // Bytes are parsed here and not by gRPC: a typed server would answer a message that it cannot parse with status OK.

@@ -114,14 +114,12 @@ class Answer final : public StreamEvents {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> Dialler::DirectChannel(const std::string & endpoint, const std::string & peer_sha256) {
+std::shared_ptr<grpc::Channel> Dialler::ChannelFor(const ChannelKey & key,
+                                                   const std::function<std::shared_ptr<grpc::Channel>()> & make) {
   std::lock_guard lock(mu_);
-  std::erase_if(channels_, [](const auto & entry) { return entry.second.expired(); });
-  auto & known = channels_[{endpoint, peer_sha256}];
-  if (auto channel = known.lock()) return channel;
-  auto channel =
-      grpc::CreateCustomChannel("dns:///" + endpoint, SeamChannelCredentials(own_, peer_sha256), ChannelLimits());
-  known = channel;
+  std::erase_if(channels_, [&](const auto & entry) { return entry.first != key && entry.second.use_count() == 1; });
+  auto & channel = channels_[key];
+  if (!channel) channel = make();
   return channel;
 }
 
@@ -134,15 +132,20 @@ Status Dialler::Dial(const std::shared_ptr<Seam> & seam, const wk::LinkRequest &
   std::shared_ptr<grpc::Channel> channel;
   if (request.has_bridge()) {
     metadata.emplace_back("meshnet-bridge-bin", request.bridge().bridge_id());
-    channel = grpc::CreateCustomChannel("unix:" + request.bridge().socket_path(), grpc::InsecureChannelCredentials(),
-                                        ChannelLimits());
+    const std::string target = "unix:" + request.bridge().socket_path();
+    channel = ChannelFor({target, request.bridge().bridge_id()}, [&] {
+      return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), ChannelLimits());
+    });
     if (!channel->WaitForConnected(deadline)) return {Code::kSeamUnreachable, "the node's bridge does not answer"};
     reply->set_endpoint(request.bridge().socket_path());
   } else {
     const auto & endpoints = request.direct().endpoints();
     for (int i = 0; i < endpoints.size() && !channel; ++i) {
       // What is left is shared by what is left to try.
-      auto candidate = DirectChannel(endpoints[i], request.peer_certificate_sha256());
+      const std::string target = "dns:///" + endpoints[i], &sha256 = request.peer_certificate_sha256();
+      auto candidate = ChannelFor({target, sha256}, [&] {
+        return grpc::CreateCustomChannel(target, SeamChannelCredentials(own_, sha256), SeamChannelLimits());
+      });
       if (!candidate->WaitForConnected(Clock::now() + (deadline - Clock::now()) / (endpoints.size() - i))) continue;
       channel = std::move(candidate);
       reply->set_endpoint(endpoints[i]);
@@ -154,7 +157,7 @@ Status Dialler::Dial(const std::shared_ptr<Seam> & seam, const wk::LinkRequest &
   if (Status s = seam->BeginAttempt(request.attempt(), &first); !s.ok()) return s;
   const auto answer = std::make_shared<Answer>(seam, request.attempt());
   auto result = answer->result();
-  const auto stream = DialStream(std::move(channel), metadata, traffic_, answer);
+  const auto stream = DialStream(channel, metadata, traffic_, answer);
   answer->Asked(stream);
   stream->Send(ToBuffer(std::move(first)));
   Status status{Code::kSeamTimeout, "no Opened came"};

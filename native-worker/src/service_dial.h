@@ -4,6 +4,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,14 +30,19 @@ class Dialler {
               meshnet::worker::v1::LinkReply * reply);
 
  private:
-  std::shared_ptr<grpc::Channel> DirectChannel(const std::string & endpoint, const std::string & peer_sha256);
+  using ChannelKey = std::pair<std::string, std::string>;  // target, certificate hash or bridge id
+
+  // The known channel of that key, or a new one. Channels that nobody uses any more are dropped here, on a thread that
+  // is not gRPC's.
+  std::shared_ptr<grpc::Channel> ChannelFor(const ChannelKey & key,
+                                            const std::function<std::shared_ptr<grpc::Channel>()> & make);
 
   const Certificate own_;
   const std::shared_ptr<Traffic> traffic_;
   const bool direct_allowed_;
   std::mutex mu_;
-  // One connection for all seams to the same peer, as long as one of them uses it.
-  std::map<std::pair<std::string, std::string>, std::weak_ptr<grpc::Channel>> channels_;
+  // One connection for all seams to the same peer.
+  std::map<ChannelKey, std::shared_ptr<grpc::Channel>> channels_;
 };
 
 }  // namespace meshnet

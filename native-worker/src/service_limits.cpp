@@ -12,6 +12,7 @@ constexpr int kMaxMessageBytes = static_cast<int>(2 * kMaxPacketBytes);
 constexpr int kMaxMetadataBytes = 16 * 1024;
 constexpr int kBackoffMs = 100;
 constexpr int kMaxBackoffMs = 1000;
+constexpr int kConnectMs = 10'000;  // of one attempt: TCP and TLS over a slow link to a busy peer
 constexpr int kMaxThreads = 64;  // of the control socket: calls that may wait
 
 template <typename Set>
@@ -49,8 +50,15 @@ grpc::ChannelArguments ChannelLimits() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kBackoffMs);
+  // Whatever its name says: the least time that an attempt gets before it is given up.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  return arguments;
+}
+
+grpc::ChannelArguments SeamChannelLimits() {
+  grpc::ChannelArguments arguments = ChannelLimits();
+  arguments.SetSslTargetNameOverride("seam.meshnet");
   return arguments;
 }
 

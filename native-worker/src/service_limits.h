@@ -9,5 +9,7 @@ namespace meshnet {
 
 void LimitServer(grpc::ServerBuilder * builder);
 grpc::ChannelArguments ChannelLimits();
+// Of a channel to a seam port: every worker's certificate has the same name.
+grpc::ChannelArguments SeamChannelLimits();
 
 }  // namespace meshnet

@@ -12,6 +12,22 @@ grpc::ByteBuffer ToBuffer(std::string packet) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+void Traffic::DialledBegins() {
+  std::lock_guard lock(mu_);
+  ++dialled_;
+}
+
+void Traffic::DialledEnded() {
+  std::lock_guard lock(mu_);
+  --dialled_;
+  ended_.notify_all();
+}
+
+bool Traffic::WaitNoDialled(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mu_);
+  return ended_.wait_until(lock, deadline, [&] { return dialled_ == 0; });
+}
+
 void Stream::SetEvents(std::shared_ptr<StreamEvents> events) {
   bool late = false;
   {
@@ -160,16 +176,18 @@ void Stream::Ended(const grpc::Status & status, bool half_open) {
   if (hearer) hearer->OnEnd(status, half_open);
 }
 
+void Stream::Closing() {
+  std::lock_guard lock(mu_);
+  done_ = true;
+  queue_.clear();
+}
+
 void Stream::Done() {
   std::shared_ptr<Stream> last;
   std::shared_ptr<StreamEvents> events;
-  {
-    std::lock_guard lock(mu_);
-    done_ = true;
-    queue_.clear();
-    events = std::move(events_);
-    last = std::move(self_);
-  }
+  std::lock_guard lock(mu_);
+  events = std::move(events_);
+  last = std::move(self_);
 }
 
 namespace {
@@ -200,6 +218,7 @@ class ServerStream final : public Stream, public grpc::ServerGenericBidiReactor 
     Stream::Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled"));
   }
   void OnDone() override {
+    Closing();
     Ended(grpc::Status::OK, false);
     Done();
   }
@@ -209,36 +228,46 @@ class ServerStream final : public Stream, public grpc::ServerGenericBidiReactor 
 
 class ClientStream final : public Stream, public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  ClientStream(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<Traffic> traffic)
-      : Stream(Side::kClient, std::move(traffic)), channel_(std::move(channel)), stub_(channel_) {}
+  ClientStream(const std::shared_ptr<grpc::Channel> & channel, std::shared_ptr<Traffic> traffic)
+      : Stream(Side::kClient, std::move(traffic)), call_(std::make_unique<Call>(channel)) {}
 
   void Run(std::shared_ptr<Stream> self, const std::vector<std::pair<std::string, std::string>> & metadata) {
     self_ = std::move(self);
-    for (const auto & [key, value] : metadata) context_.AddMetadata(key, value);
-    stub_.PrepareBidiStreamingCall(&context_, kStreamMethod, grpc::StubOptions(), this);
+    traffic()->DialledBegins();
+    for (const auto & [key, value] : metadata) call_->context.AddMetadata(key, value);
+    call_->stub.PrepareBidiStreamingCall(&call_->context, kStreamMethod, grpc::StubOptions(), this);
     AddHold();
     Read();
     StartCall();
   }
 
  private:
+  // What refers to the channel.
+  struct Call {
+    explicit Call(const std::shared_ptr<grpc::Channel> & channel) : stub(channel) {}
+    grpc::GenericStub stub;
+    grpc::ClientContext context;
+  };
+
   void StartReading(grpc::ByteBuffer * into) override { StartRead(into); }
   void StartWriting(const grpc::ByteBuffer * packet) override { StartWrite(packet); }
   void EndWriting(const grpc::Status &) override { StartWritesDone(); }
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override { call_->context.TryCancel(); }
   void Release() override { RemoveHold(); }
 
   void OnReadDone(bool ok) override { ReadDone(ok); }
   void OnWriteDone(bool ok) override { WriteDone(ok); }
   void OnWritesDoneDone(bool) override { WritingEnded(); }
   void OnDone(const grpc::Status & status) override {
+    Closing();
+    call_.reset();
+    const auto last = self_;  // until this returns
     Ended(status, false);
     Done();
+    traffic()->DialledEnded();
   }
 
-  grpc::ClientContext context_;
-  std::shared_ptr<grpc::Channel> channel_;
-  grpc::GenericStub stub_;
+  std::unique_ptr<Call> call_;
 };
 
 }  // namespace
@@ -255,10 +284,10 @@ grpc::ServerGenericBidiReactor * AcceptStream(
   return stream.get();
 }
 
-std::shared_ptr<Stream> DialStream(std::shared_ptr<grpc::Channel> channel,
+std::shared_ptr<Stream> DialStream(const std::shared_ptr<grpc::Channel> & channel,
                                    const std::vector<std::pair<std::string, std::string>> & metadata,
                                    std::shared_ptr<Traffic> traffic, std::shared_ptr<StreamEvents> events) {
-  auto stream = std::make_shared<ClientStream>(std::move(channel), std::move(traffic));
+  auto stream = std::make_shared<ClientStream>(channel, std::move(traffic));
   stream->SetEvents(std::move(events));
   stream->Run(stream, metadata);
   return stream;

@@ -9,6 +9,8 @@
 #include <grpcpp/support/status.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -32,8 +34,19 @@ class StreamEvents {
 };
 
 // Of all streams of the process.
-struct Traffic {
+class Traffic {
+ public:
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
+
+  void DialledBegins();
+  void DialledEnded();
+  // Until gRPC refers to no dialled stream any more. False at the deadline: on a dead link that may take for ever.
+  bool WaitNoDialled(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  std::mutex mu_;
+  std::condition_variable ended_;
+  int dialled_ = 0;
 };
 
 // A buffer that owns the packet; copies of it share the bytes.
@@ -71,7 +84,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void WriteDone(bool ok);
   void WritingEnded();
   void Ended(const grpc::Status & status, bool half_open);
-  void Done();  // the last call from gRPC
+  // The last call from gRPC, in two halves: no operation from the first on; after the second the object may be gone.
+  void Closing();
+  void Done();
+  Traffic * traffic() const { return traffic_.get(); }
 
   std::shared_ptr<Stream> self_;  // until Done: gRPC refers to the object
 
@@ -104,8 +120,9 @@ grpc::ServerGenericBidiReactor * AcceptStream(
     grpc::GenericCallbackServerContext * context, std::shared_ptr<Traffic> traffic,
     const std::function<std::shared_ptr<StreamEvents>(const std::shared_ptr<Stream> &, grpc::Status *)> & connect);
 
-// Starts a call on the channel.
-std::shared_ptr<Stream> DialStream(std::shared_ptr<grpc::Channel> channel,
+// Starts a call on the channel. The caller keeps the channel until it has heard OnEnd: gRPC 1.51 must not lose its last
+// channel on one of its own threads, which it would then wait for.
+std::shared_ptr<Stream> DialStream(const std::shared_ptr<grpc::Channel> & channel,
                                    const std::vector<std::pair<std::string, std::string>> & metadata,
                                    std::shared_ptr<Traffic> traffic, std::shared_ptr<StreamEvents> events);
 

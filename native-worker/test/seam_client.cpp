@@ -32,12 +32,13 @@ struct SeamClient::Inbox : StreamEvents {
 };
 
 SeamClient::SeamClient(std::shared_ptr<grpc::Channel> channel, const Metadata & metadata)
-    : inbox_(std::make_shared<Inbox>()),
-      stream_(DialStream(std::move(channel), metadata, std::make_shared<Traffic>(), inbox_)) {}
+    : channel_(std::move(channel)),
+      inbox_(std::make_shared<Inbox>()),
+      stream_(DialStream(channel_, metadata, traffic_, inbox_)) {}
 
 SeamClient::~SeamClient() {
   stream_->Abort();
-  WaitEnd();
+  EXPECT_TRUE(traffic_->WaitNoDialled(std::chrono::steady_clock::now() + kPatience));
 }
 
 void SeamClient::SendBytes(std::string packet) { stream_->Send(ToBuffer(std::move(packet))); }

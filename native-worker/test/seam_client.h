@@ -34,6 +34,11 @@ class SeamClient {
   // With the next seq, counted for Close.
   void SendNext(Frame frame);
   void SendClose();
+  // As if everything before `seq` had gone both ways already.
+  void SkipTo(uint64_t seq) {
+    next_seq_ = seq;
+    n_received_ = seq - 1;
+  }
   // An orderly half close.
   void EndWriting() { stream_->Finish(); }
 
@@ -58,6 +63,8 @@ class SeamClient {
   uint64_t next_seq_ = 1;
   uint64_t n_received_ = 0;
   RollingDigest sent_, received_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<Traffic> traffic_ = std::make_shared<Traffic>();
   std::shared_ptr<Inbox> inbox_;
   std::shared_ptr<Stream> stream_;
 };

@@ -60,8 +60,7 @@ TestSession::TestSession(std::vector<WorkerProcess *> stages, char id, uint32_t 
   for (uint32_t i = 0; i < n; ++i) {
     const auto describe = stages_[i]->Context(), admit = stages_[i]->Context();
     EXPECT_TRUE(stages_[i]->stub().Describe(describe.get(), {}, &described_[i]).ok());
-    const auto status =
-        stages_[i]->stub().Admit(admit.get(), MakeAdmit(session_, i, n, positions), &admitted_[i]);
+    const auto status = stages_[i]->stub().Admit(admit.get(), MakeAdmit(session_, i, n, positions), &admitted_[i]);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
   // One pair is dialled against the data, so that both directions are used.
@@ -116,10 +115,10 @@ void TestSession::Link(uint32_t listener, wk::SeamRole listening, uint32_t diall
 }
 
 void TestSession::OpenEntry(uint32_t positions) {
-  entry_ = std::make_unique<SeamClient>(
-      stages_[0]->channel(), SeamClient::Metadata{{"meshnet-ticket-bin", ticket(0, wk::SEAM_ROLE_ENTRY)},
-                                                  {"meshnet-token-bin", stages_[0]->token()},
-                                                  {"meshnet-peer", "gateway"}});
+  entry_ = std::make_unique<SeamClient>(stages_[0]->channel(),
+                                        SeamClient::Metadata{{"meshnet-ticket-bin", ticket(0, wk::SEAM_ROLE_ENTRY)},
+                                                             {"meshnet-token-bin", stages_[0]->token()},
+                                                             {"meshnet-peer", "gateway"}});
   entry_->set_lane(key(0));
   entry_->SendFrame(EntryOpen(1, positions));
   const auto answer = entry_->Next();

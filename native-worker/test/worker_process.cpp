@@ -37,9 +37,9 @@ WorkerProcess::WorkerProcess(const std::string & layers, const std::vector<std::
   EXPECT_TRUE(RandomBytes(32, &token_));
   std::ofstream(folder_ + "/token", std::ios::binary) << token_;
 
-  std::vector<std::string> words{g_worker_path, "--model",      g_model_path,       "--layers", layers, "--control",
-                                 socket_path_,  "--token-file", folder_ + "/token", "--listen", "127.0.0.1:0",
-                                 "--cells",     "1024",         "--ubatch",         "64"};
+  std::vector<std::string> words{g_worker_path, "--model",    g_model_path,   "--layers",         layers,
+                                 "--control",   socket_path_, "--token-file", folder_ + "/token", "--listen",
+                                 "127.0.0.1:0", "--cells",    "1024",         "--ubatch",         "64"};
   words.insert(words.end(), more.begin(), more.end());
   words.insert(words.end(), {"--parent-pid", std::to_string(getpid())});
   std::vector<char *> argv;
