@@ -57,6 +57,8 @@ const schema = z.strictObject({
     noDirect: z.boolean().default(false),
     /** Path of the worker program; unset: the one built in the checkout. */
     binary: z.string().optional(),
+    /** Benchmarks: boundary types that nothing certifies are let through. */
+    anyDtype: z.boolean().default(false),
     /** The tail reports each logits row's digest to its own node. For parity tests. */
     traceLogits: z.boolean().default(false),
   }).prefault({}),

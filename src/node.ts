@@ -291,7 +291,7 @@ export class MeshnetNode {
   async #startAdvertising(host: Host, { shard, lanes, bridge, directory, records, admissions }: Serving & { shard: ShardService }): Promise<void> {
     const { worker, lab } = this.#config;
     const linker = new Linker({ bridge, verify }, { noDirect: worker.noDirect });
-    const admission = new Admission({ shards: [shard], lanes, linker, log: this.#log });
+    const admission = new Admission({ shards: [shard], lanes, linker, log: this.#log }, { anyDtype: worker.anyDtype });
     admissions.serve(admission);
     await new LeaseServer({ host }).handle(admission);
     this.#onStop('admission', async () => {
