@@ -1,4 +1,5 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,7 +11,6 @@ import { EntrySeam } from '../../../src/route/entry-seam.ts';
 import { carryToWorker } from '../../../src/worker/bridge-client.ts';
 import { WorkerProcess, type WorkerProcessInit } from '../../../src/worker/process.ts';
 import { memoryDuplexPair } from '../../support/memory-duplex.ts';
-import { createHash } from 'node:crypto';
 
 export const BIN = path.join(import.meta.dirname, '..', '..', '..', 'native-worker', 'build', 'bin');
 const GATEWAY = 'gateway';
@@ -42,6 +42,14 @@ export class WorkerRoute {
       worker.start();
     }
     await Promise.all(this.workers.map((worker) => worker.ready({ signal: AbortSignal.timeout(60_000) })));
+  }
+
+  /** Until the tail has told of so many rows of logits: the last of them come after the answer. */
+  async traced(nLogits: number, signal: AbortSignal): Promise<void> {
+    const count = (): number => this.traces.reduce((sum, { rows }) => sum + rows.filter(({ logitsSha256 }) => logitsSha256.byteLength > 0).length, 0);
+    while (count() < nLogits) {
+      await once(this.workers.at(-1) as WorkerProcess, 'trace', { signal });
+    }
   }
 
   async stop(): Promise<void> {
