@@ -115,10 +115,12 @@ struct Spec {
   float mean, deviation;
 };
 
-// Deviations keep every block's contribution near 1 while the embedding stays small, so that the last token does not
-// simply predict itself when it is also the output head, and greedy text wanders.
+// Deviations keep every block's contribution near 1 while the embedding stays tiny, so that the last token does not
+// simply predict itself where it is also the output head; the large final norm makes up for it, so that logits have a
+// deviation near 3. Attention adds less than the feed-forward part: at equal weight it averages all positions of a deep
+// model to one state, and greedy text stands still.
 std::vector<Spec> Tensors(const Options & o, int64_t n_vocab) {
-  constexpr float kEmbedding = 0.05f;
+  constexpr float kEmbedding = 0.01f, kMixing = 0.3f;
   const auto in = [](int64_t n) {
     float root = 1;
     while (root * root < static_cast<float>(n)) root += 1;
@@ -132,13 +134,13 @@ std::vector<Spec> Tensors(const Options & o, int64_t n_vocab) {
                            {p + "attn_q.weight", o.type, o.embd, o.embd, 0, in(o.embd)},
                            {p + "attn_k.weight", o.type, o.embd, kv, 0, in(o.embd)},
                            {p + "attn_v.weight", o.type, o.embd, kv, 0, in(o.embd)},
-                           {p + "attn_output.weight", o.type, o.embd, o.embd, 0, in(o.embd)},
+                           {p + "attn_output.weight", o.type, o.embd, o.embd, 0, kMixing * in(o.embd)},
                            {p + "ffn_norm.weight", GGML_TYPE_F32, o.embd, 1, 1, 0.1f},
                            {p + "ffn_gate.weight", o.type, o.embd, o.ffn, 0, in(o.embd)},
                            {p + "ffn_up.weight", o.type, o.embd, o.ffn, 0, in(o.embd)},
                            {p + "ffn_down.weight", o.type, o.ffn, o.embd, 0, in(o.ffn)}});
   }
-  all.push_back({"output_norm.weight", GGML_TYPE_F32, o.embd, 1, 4, 0.4f});
+  all.push_back({"output_norm.weight", GGML_TYPE_F32, o.embd, 1, 20, 2});
   if (!o.tied) all.push_back({"output.weight", o.output_type, o.embd, n_vocab, 0, kEmbedding});
   return all;
 }
