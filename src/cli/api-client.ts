@@ -1,6 +1,7 @@
 import { createParser } from 'eventsource-parser';
 import type { RouteSummary } from '../domain/route.ts';
 import { MeshnetError } from '../errors.ts';
+import { givenUp } from './output.ts';
 
 export interface ChatRequest {
   readonly model: string;
@@ -59,7 +60,7 @@ export class ApiClient {
     if (route !== null) {
       onRoute(JSON.parse(route) as RouteSummary);
     }
-    for await (const data of eventsOf(response)) {
+    for await (const data of eventsOf(response, signal)) {
       if (data === '[DONE]') {
         return;
       }
@@ -74,7 +75,7 @@ export class ApiClient {
       response = await fetch(this.#base + path, { ...init, headers: { 'content-type': 'application/json', ...this.#headers } });
     } catch (cause) {
       throw init.signal?.aborted === true
-        ? new MeshnetError('CANCELLED', undefined, { cause })
+        ? givenUp(init.signal, `the node at ${this.#base} does not answer`, cause)
         : new MeshnetError('PEER_UNREACHABLE', `no node answers at ${this.#base}`, { cause });
     }
     if (!response.ok) {
@@ -85,13 +86,19 @@ export class ApiClient {
   }
 }
 
-async function * eventsOf(response: Response): AsyncGenerator<string> {
+async function * eventsOf(response: Response, signal: AbortSignal): AsyncGenerator<string> {
   const ready: string[] = [];
   const parser = createParser({ onEvent: ({ data }) => { ready.push(data); } });
   const decoder = new TextDecoder();
-  for await (const bytes of response.body ?? []) {
-    parser.feed(decoder.decode(bytes, { stream: true }));
-    yield * ready.splice(0);
+  try {
+    for await (const bytes of response.body ?? []) {
+      parser.feed(decoder.decode(bytes, { stream: true }));
+      yield * ready.splice(0);
+    }
+  } catch (cause) {
+    throw signal.aborted
+      ? givenUp(signal, 'the answer did not end in time', cause)
+      : new MeshnetError('STREAM_ENDED', 'the connection to the node broke in mid-answer', { cause });
   }
 }
 

@@ -4,11 +4,10 @@ import path from 'node:path';
 import type { CommandModule } from 'yargs';
 import { loadConfig } from '../config.ts';
 import { uniformCuts } from '../domain/shard.ts';
-import { MeshnetError } from '../errors.ts';
 import { ask, type Answer } from './chat.ts';
 import { ApiClient } from './api-client.ts';
 import { NodeProcess } from './node-process.ts';
-import { interruptSignal, printJson } from './output.ts';
+import { givenUp, interruptSignal, printJson } from './output.ts';
 import { resolveForDemo } from './pull.ts';
 import { formatRoute } from './route-text.ts';
 
@@ -112,7 +111,7 @@ async function covered(client: ApiClient, model: string, signal: AbortSignal): P
     }
     await new Promise((resolve) => { setTimeout(resolve, COVERAGE_POLL_MS); });
     if (signal.aborted) {
-      throw new MeshnetError('DEADLINE_EXCEEDED', 'the gateway did not find all shards', { details: { model } });
+      throw givenUp(signal, `the gateway did not find all shards of ${model}`);
     }
   }
 }

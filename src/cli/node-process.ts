@@ -3,6 +3,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { MeshnetError } from '../errors.ts';
 import type { NodeEvent } from '../node.ts';
+import { givenUp } from './output.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
 /** From SIGTERM to SIGKILL. */
@@ -52,14 +53,14 @@ export class NodeProcess {
     return found;
   }
 
-  /** @throws {MeshnetError} NODE_NOT_RUNNING when it ends before that; DEADLINE_EXCEEDED */
+  /** @throws {MeshnetError} NODE_NOT_RUNNING when it ends before that; DEADLINE_EXCEEDED, CANCELLED */
   async waitFor(what: 'listening' | 'serving', signal: AbortSignal): Promise<void> {
     while (!this.#events.some((event) => event.event === what || (event.event === 'shard' && event.state === what))) {
       if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
         throw new MeshnetError('NODE_NOT_RUNNING', `a node ended early: ${this.#stderr.trim()}`, { details: { exitCode: this.#child.exitCode } });
       }
       if (signal.aborted) {
-        throw new MeshnetError('DEADLINE_EXCEEDED', `a node is not ${what} in time: ${this.#stderr.trim()}`);
+        throw givenUp(signal, `a node is not ${what} in time: ${this.#stderr.trim()}`);
       }
       await this.#nextEvent(signal);
     }

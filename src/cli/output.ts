@@ -1,4 +1,4 @@
-import { formatError, toMeshnetError, type ErrorCode } from '../errors.ts';
+import { formatError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
 
 /** Exit codes of every command. */
 export const EXIT = Object.freeze({
@@ -45,4 +45,12 @@ export function interruptSignal(): AbortSignal {
     });
   }
   return controller.signal;
+}
+
+/** Why a wait with this aborted signal ended: a person's wish, or the clock, of which `late` tells. */
+export function givenUp(signal: AbortSignal, late: string, cause?: unknown): MeshnetError {
+  const options = cause === undefined ? {} : { cause };
+  return signal.reason instanceof DOMException && signal.reason.name === 'TimeoutError'
+    ? new MeshnetError('DEADLINE_EXCEEDED', late, options)
+    : new MeshnetError('CANCELLED', undefined, options);
 }
