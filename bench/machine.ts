@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
+import { setTimeout } from 'node:timers/promises';
 
 /** What a result depends on besides the code. */
 export interface Machine {
@@ -26,6 +27,22 @@ export function machine(): Machine {
 export function pressure(): { load: number; cpuAvg10: number | undefined } {
   const some = /avg10=([\d.]+)/.exec(line('/proc/pressure/cpu') ?? '');
   return { load: os.loadavg()[0] ?? 0, cpuAvg10: some === null ? undefined : Number(some[1]) };
+}
+
+/** Percent of the last ten seconds in which something waited for a core: below it the machine counts as quiet. */
+const QUIET_PERCENT = 10;
+const LOOK_EVERY_MS = 1000;
+
+/** False when the machine is still busy after that time; true, too, where the kernel does not tell. */
+export async function waitForQuiet(withinMs: number, signal: AbortSignal): Promise<boolean> {
+  const deadline = performance.now() + withinMs;
+  while ((pressure().cpuAvg10 ?? 0) >= QUIET_PERCENT) {
+    if (performance.now() > deadline) {
+      return false;
+    }
+    await setTimeout(LOOK_EVERY_MS, undefined, { signal });
+  }
+  return true;
 }
 
 function line(file: string): string | undefined {

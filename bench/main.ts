@@ -24,8 +24,8 @@ const result = await (BENCHES[argv['name'] as string] as Bench)({
 });
 process.stdout.write(`${result.table.join('\n')}\n`);
 if (argv.out !== undefined) {
-  const { table: _table, ...record } = result;
-  appendFileSync(argv.out, `${JSON.stringify({ at: new Date().toISOString(), ...record })}\n`);
+  const { bench, ratios, context, details } = result;
+  appendFileSync(argv.out, `${JSON.stringify({ at: new Date().toISOString(), bench, ratios, context, details })}\n`);
 }
 if (argv.json === true) {
   const { bench, ratios, context } = result;

@@ -1,6 +1,5 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { promisify } from 'node:util';
@@ -10,8 +9,8 @@ export const run = promisify(execFile);
 
 const BUILD = path.join(import.meta.dirname, '..', 'native-worker', 'build');
 export const BIN = path.join(BUILD, 'bin');
-export const STOCK_BIN = path.join(BUILD, 'stock', 'bin');
 const MODELS = path.join(BUILD, 'models');
+const BUILD_OUTPUT_BYTES = 64 * 1024 * 1024;
 
 /** A command and its arguments on one core. */
 export function pinned(core: number, command: readonly string[]): [string, string[]] {
@@ -23,14 +22,34 @@ export async function pin(pid: number, core: number): Promise<void> {
   await run('taskset', ['-a', '-cp', String(core), String(pid)]);
 }
 
-/** A generated model, made once. */
-export async function generatedModel(name: string, args: readonly string[]): Promise<string> {
-  const file = path.join(MODELS, name);
-  if (!existsSync(file)) {
+/** The path of a generated model; written when it is missing or older than its generator. */
+export async function generatedModel(options: Readonly<Record<string, string | number>>): Promise<string> {
+  const generator = path.join(BIN, 'meshnet-testmodel');
+  const parts = Object.entries(options);
+  const file = path.join(MODELS, `${parts.map(([name, value]) => `${name}-${value}`).join('_')}.gguf`);
+  if (await writtenAt(file) < await writtenAt(generator)) {
     await mkdir(MODELS, { recursive: true });
-    await run(path.join(BIN, 'meshnet-testmodel'), [...args, '--out', file]);
+    const part = `${file}.${process.pid}.part`;
+    await run(generator, ['--out', part, ...parts.flatMap(([name, value]) => [`--${name}`, String(value)])]);
+    await rename(part, file);
   }
   return file;
+}
+
+async function writtenAt(file: string): Promise<number> {
+  return (await stat(file).catch(() => undefined))?.mtimeMs ?? 0;
+}
+
+/** A program of the unpatched tree; seconds when it is built already. */
+export async function stockProgram(name: string): Promise<string> {
+  await run('bash', [path.join(BUILD, '..', 'build.sh'), '--stock', '--target', name], { maxBuffer: BUILD_OUTPUT_BYTES });
+  return path.join(BUILD, 'stock', 'bin', name);
+}
+
+/** What a process holds, its share of shared pages included. */
+export async function pssMiB(pid: number): Promise<number> {
+  const kib = /^Pss:\s+(\d+) kB/m.exec(await readFile(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
+  return Math.round(Number(kib ?? Number.NaN) / 1024);
 }
 
 /** A program that answers each line on its stdin by one line of JSON. */

@@ -27,8 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr const char * kUsage = R"(usage: meshnet-bench-seam [--rounds N] [--frames N] [--warmup N] [--pin yes|no]
 
 Prints one line {"grpc", "pinned"}, then one a round: {"round", "sizes": [{"bytes", "tcp_us", "seam_us"}]} with p10, p50
-and p95 of the round trips of --frames frames of each size over each transport. --pin gives each of the two sides a
-processor core of its own.
+and p95 of the round trips of --frames frames of each size over each transport. Each of the two sides has a processor core
+of its own, unless --pin no.
 )";
 
 constexpr size_t kSizes[] = {2048, 8192, 16384};
@@ -36,7 +36,7 @@ constexpr int kBlockFrames = 50;  // as many over one transport, then over the o
 
 struct Options {
   int rounds = 5, frames = 2000, warmup = 200;
-  bool pin = false;
+  bool pin = true;
 };
 
 Options Parse(int argc, char ** argv) {
@@ -189,6 +189,7 @@ class Bench {
 
   void Close() {
     for (const RouteSpec & route : routes_) node_->Close(route);
+    node_->WaitEnded();
   }
 
  private:

@@ -206,7 +206,8 @@ void EchoNode::Add(const RouteSpec & spec) {
 struct PingNode::Impl {
   Certificate own = NewCertificate();
   Timer timer;
-  Dialler dialler{own, std::make_shared<Traffic>(), true};
+  std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
+  Dialler dialler{own, traffic, true};
   Inbox inbox;
   std::vector<std::shared_ptr<Seam>> seams;
   uint32_t pos = 0;
@@ -275,6 +276,12 @@ void PingNode::Close(const RouteSpec & spec) {
   impl_->inbox.sink({spec.session, 1, 2}, Port::kUp)->SendClose();
   for (int closed = 0; closed < 2; ++closed) {
     if (impl_->Await().kind != Heard::Kind::kClosed) throw std::runtime_error("a frame came late");
+  }
+}
+
+void PingNode::WaitEnded() {
+  if (!impl_->traffic->WaitNoDialled(std::chrono::steady_clock::now() + kAnswerWithin)) {
+    throw std::runtime_error("a stream did not end");
   }
 }
 

@@ -50,6 +50,8 @@ class PingNode {
   Frame RoundTrip(const RouteSpec & spec, const std::string & payload);
   // Orderly Close both ways: each end checks count and digest of all that came.
   void Close(const RouteSpec & spec);
+  // REQUIRES: every route is closed.
+  void WaitEnded();
 
  private:
   struct Impl;
