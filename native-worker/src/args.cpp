@@ -14,7 +14,7 @@ constexpr uint32_t kMaxSequences = 256;  // llama.cpp's own limit
 constexpr uint32_t kMaxThreadsAsked = 512;
 constexpr uint32_t kMaxCells = 1u << 24;
 constexpr uint32_t kMaxUbatch = 4096;  // kMaxFrameTokens
-constexpr uint32_t kMaxGroupWaitUs = 100000;
+constexpr uint32_t kMaxGroupWaitUs = 10000000;
 static_assert(kMaxUbatch == kMaxFrameTokens);
 
 template <typename T>

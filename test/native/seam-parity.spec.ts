@@ -49,7 +49,7 @@ async function play(one: Played, turn: PlayedTurn, onFirst: () => void): Promise
 async function compare(model: string, cuts: readonly LayerRange[], seed: number): Promise<ReturnType<typeof replay>[]> {
   const random = seeded(seed);
   const prompt = (n: number): number[] => Array.from({ length: n }, () => 300 + random(VOCABULARY - 300));
-  const route = new WorkerRoute({ model, cuts, cells: CELLS, sequences: SEQUENCES, ubatch: UBATCH, lockstep: true, groupWaitUs: 100_000 });
+  const route = new WorkerRoute({ model, cuts, cells: CELLS, sequences: SEQUENCES, ubatch: UBATCH, lockstep: true, groupWaitUs: 5_000_000 });
   const played: Played[] = [];
   try {
     await route.start();
