@@ -33,8 +33,8 @@ target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC
 
 # The engine thread and what it decides: lanes, ticks, sampling. Knows frames, but neither sockets nor gRPC calls.
 add_library(meshnet_engine STATIC
-  src/bundle.cpp src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/grammar_check.cpp src/lane.cpp
-  src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/sampler.cpp
+  src/bundle.cpp src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/grammar.cpp src/grammar_check.cpp
+  src/grammar_machine.cpp src/lane.cpp src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/sampler.cpp
   src/scheduler.cpp src/tick.cpp src/trace.cpp)
 meshnet_ours(meshnet_engine)
 target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
@@ -120,6 +120,19 @@ meshnet_program(meshnet-bench-seam tools/bench_seam.cpp tools/bench_seam_route.c
 target_link_libraries(meshnet-bench-seam PRIVATE meshnet_core)
 
 # The edge: codec, seams on loopback, and whole workers behind their sockets.
+file(GLOB golden_files "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden/*.bin")
+add_executable(fuzz_frame fuzz/fuzz_frame.cpp src/frame.cpp src/frame_scan.cpp)
+meshnet_ours(fuzz_frame)
+target_include_directories(fuzz_frame PRIVATE src)
+target_link_libraries(fuzz_frame PRIVATE meshnet_proto)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND MESHNET_SANITIZE)
+  target_compile_options(fuzz_frame PRIVATE -fsanitize=fuzzer)
+  target_link_options(fuzz_frame PRIVATE -fsanitize=fuzzer)
+  add_test(NAME fuzz_frame COMMAND fuzz_frame -runs=200000 -seed=1 "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden")
+else()
+  target_sources(fuzz_frame PRIVATE fuzz/driver.cpp)
+  add_test(NAME fuzz_frame COMMAND fuzz_frame 200000 1 ${golden_files})
+endif()
 add_executable(frame_test test/frame_test.cpp)
 add_executable(seam_test test/seam_test.cpp test/seam_end.cpp test/seam_client.cpp)
 foreach(name frame_test seam_test)

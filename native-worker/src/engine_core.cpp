@@ -15,6 +15,7 @@ EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observ
       meter_(meter),
       freed_(std::move(freed)),
       sequences_(shard, params.trace_logits),
+      pieces_(shard->vocab()),
       runner_(shard, &sequences_, meter, params.trace_logits ? observer_.tick : nullptr),
       // Several heads may share a later stage: a random start keeps their groups apart there.
       next_group_((uint64_t{std::random_device{}()} << 16) + 1) {}
@@ -52,7 +53,7 @@ void EngineCore::OnFrame(const LaneKey & key, uint64_t instance, Port from, Fram
     meter_->Stale(entry.lane.stale_frames() - stale);
     const LaneSpec & spec = entry.lane.spec();
     if (!turn || !spec.tail) return {};
-    return Sampler::Create(entry.lane.turn().announced(), spec.params.positions, shard_->vocab(), &entry.sampler);
+    return Sampler::Create(entry.lane.turn().announced(), spec.params.positions, &pieces_, &entry.sampler);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "grammar.h"
 #include "lane.h"
 #include "meter.h"
 #include "sampler.h"
@@ -72,6 +73,7 @@ class EngineCore final : public LaneHost {
   Meter * meter_;
   Freed freed_;
   Sequences sequences_;
+  TokenPieces pieces_;
   TickRunner runner_;
   GroupBook book_;
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;

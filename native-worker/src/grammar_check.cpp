@@ -1,7 +1,5 @@
 #include "grammar_check.h"
 
-#include <llama-grammar.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
@@ -49,6 +47,7 @@ class Beginnings {
     for (const auto & rule : rules_) {
       for (const llama_grammar_element & element : rule) {
         if (element.type == LLAMA_GRETYPE_RULE_REF && !IsDefined(element.value)) return false;
+        if (element.type == LLAMA_GRETYPE_TOKEN || element.type == LLAMA_GRETYPE_TOKEN_NOT) return false;
       }
     }
     for (size_t rule = 0; rule < rules_.size(); rule++) {
@@ -151,19 +150,22 @@ Status CheckText(std::string_view text) {
 
 }  // namespace
 
-Status CheckGrammar(const std::string & grammar, const llama_vocab * vocab) {
-  if (Status s = CheckText(grammar); !s.ok()) return s;
+Status ParseGrammar(const std::string & text, const llama_vocab * vocab, llama_grammar_rules * rules, size_t * root) {
+  if (Status s = CheckText(text); !s.ok()) return s;
   llama_grammar_parser parser(vocab);
   try {
     // Rule by rule: the parser's own loop prints what it refuses, and a peer's text belongs in no log.
-    for (const char * pos = SkipBlank(grammar.c_str()); *pos != 0;) pos = parser.parse_rule(pos);
+    for (const char * pos = SkipBlank(text.c_str()); *pos != 0;) pos = parser.parse_rule(pos);
   } catch (const std::exception &) {
     return {Code::kGrammarInvalid, "the grammar cannot be parsed"};
   }
-  if (!parser.symbol_ids.contains("root")) return {Code::kGrammarInvalid, "the grammar has no rule named root"};
+  const auto it = parser.symbol_ids.find("root");
+  if (it == parser.symbol_ids.end()) return {Code::kGrammarInvalid, "the grammar has no rule named root"};
   if (!Beginnings(parser.rules).Check()) {
     return {Code::kGrammarInvalid, "a rule of the grammar is missing, begins with itself, or begins in too many ways"};
   }
+  *root = it->second;
+  *rules = std::move(parser.rules);
   return {};
 }
 

@@ -3,7 +3,6 @@
 #include <llama-cpp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
@@ -11,16 +10,10 @@
 
 #include "abort_guard.h"
 #include "bundle.h"
-#include "grammar_check.h"
+#include "grammar.h"
 
 namespace meshnet {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Time that a grammar may take for one token. An ambiguous one can double its state with every character, and all lanes
-// wait on this thread.
-constexpr auto kMaxGrammarTime = std::chrono::milliseconds(500);
 
 // Finalizer of splitmix64: equal inputs give equal draws, neighbouring positions unrelated ones.
 uint32_t DrawSeed(uint64_t seed, uint32_t pos) {
@@ -43,24 +36,18 @@ struct Sampler::Impl {
   int32_t logprobs = -1;
   llama_sampler_ptr adjust;   // what changes logits before the filters; has state
   llama_sampler_ptr filters;  // top-k, top-p, min-p, temperature; stateless
-  llama_sampler_ptr grammar;
+  std::unique_ptr<Grammar> grammar;
   bool adjusts = false;
   std::vector<llama_token_data> candidates;
 
-  // All tokens, adjusted; by the grammar as well if asked to.
-  llama_token_data_array Candidates(std::span<const float> logits, bool constrained) {
+  // All tokens, adjusted.
+  llama_token_data_array Candidates(std::span<const float> logits) {
     candidates.resize(logits.size());
     for (size_t i = 0; i < logits.size(); i++) {
       candidates[i] = {static_cast<llama_token>(i), logits[i], 0};
     }
     llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
     llama_sampler_apply(adjust.get(), &array);
-    if (constrained) {
-      llama_sampler_apply(grammar.get(), &array);
-      const auto banned = [](const llama_token_data & c) { return std::isinf(c.logit); };
-      array.size = static_cast<size_t>(std::remove_if(array.data, array.data + array.size, banned) - array.data);
-      array.sorted = false;
-    }
     return array;
   }
 
@@ -76,11 +63,21 @@ struct Sampler::Impl {
     return array.data[array.selected].id;
   }
 
-  bool Fits(int32_t token) const {
-    llama_token_data one{token, 1, 0};
-    llama_token_data_array array{&one, 1, -1, false};
-    llama_sampler_apply(grammar.get(), &array);
-    return !std::isinf(one.logit);
+  // The draw that the grammar allows; the free one mostly is, and testing one token is far cheaper than testing all.
+  Status Constrain(std::span<const float> logits, uint32_t pos, int32_t * token) {
+    bool fits = false;
+    if (Status s = grammar->Fits(*token, &fits); !s.ok()) return s;
+    if (!fits) {
+      std::vector<bool> allowed;
+      if (Status s = grammar->Allowed(&allowed); !s.ok()) return s;
+      llama_token_data_array array = Candidates(logits);
+      const auto banned = [&](const llama_token_data & c) { return !allowed[static_cast<size_t>(c.id)]; };
+      array.size = static_cast<size_t>(std::remove_if(array.data, array.data + array.size, banned) - array.data);
+      array.sorted = false;
+      if (array.size == 0) return {Code::kGrammarInvalid, "no token fits the grammar here"};
+      *token = Choose(array, pos);
+    }
+    return grammar->Accept(*token);
   }
 
   Status DrawToken(std::span<const float> logits, uint32_t pos, int32_t * token) {
@@ -88,17 +85,9 @@ struct Sampler::Impl {
       *token = ArgMax(logits);
       return {};
     }
-    *token = Choose(Candidates(logits, false), pos);
+    *token = Choose(Candidates(logits), pos);
     if (grammar) {
-      const auto start = Clock::now();
-      // The free choice mostly fits, and testing one token is far cheaper than testing all.
-      if (!Fits(*token)) {
-        const auto array = Candidates(logits, true);
-        if (array.size == 0) return {Code::kGrammarInvalid, "no token fits the grammar here"};
-        *token = Choose(array, pos);
-      }
-      llama_sampler_accept(grammar.get(), *token);
-      if (Clock::now() - start > kMaxGrammarTime) return {Code::kGrammarInvalid, "the grammar is too costly"};
+      if (Status s = Constrain(logits, pos, token); !s.ok()) return s;
     }
     llama_sampler_accept(adjust.get(), *token);
     return {};
@@ -108,12 +97,12 @@ struct Sampler::Impl {
 Sampler::Sampler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Sampler::~Sampler() = default;
 
-Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, const llama_vocab * vocab,
+Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, TokenPieces * pieces,
                        std::unique_ptr<Sampler> * out) {
   auto impl = std::make_unique<Impl>();
   const auto & s = turn.sampling();
-  const int32_t n_vocab = llama_vocab_n_tokens(vocab);
-  impl->vocab = vocab;
+  impl->vocab = pieces->vocab();
+  const int32_t n_vocab = llama_vocab_n_tokens(impl->vocab);
   impl->params = s;
   impl->logprobs = turn.logprobs();
 
@@ -144,12 +133,10 @@ Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, const ll
   if (!turn.grammar().empty()) {
     try {
       const AbortGuard guard;
-      if (Status checked = CheckGrammar(turn.grammar(), vocab); !checked.ok()) return checked;
-      impl->grammar.reset(llama_sampler_init_grammar(vocab, turn.grammar().c_str(), "root"));
+      if (Status made = Grammar::Create(turn.grammar(), pieces, &impl->grammar); !made.ok()) return made;
     } catch (const std::exception & e) {
       return {Code::kGrammarInvalid, e.what()};
     }
-    if (!impl->grammar) return {Code::kGrammarInvalid, "the grammar cannot be parsed"};
   }
   *out = std::unique_ptr<Sampler>(new Sampler(std::move(impl)));
   return {};

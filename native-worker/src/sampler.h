@@ -6,19 +6,18 @@
 #include <memory>
 #include <span>
 
+#include "grammar.h"
 #include "lane.h"
 #include "port.h"
 #include "status.h"
-
-struct llama_vocab;
 
 namespace meshnet {
 
 class Sampler {
  public:
-  // `vocab` outlives the sampler; `positions` bounds what a turn can generate. REQUIRES a turn that CheckTurn let pass.
-  // kGrammarInvalid.
-  static Status Create(const seam::v1::Turn & turn, uint32_t positions, const llama_vocab * vocab,
+  // `pieces` outlives the sampler; `positions` bounds what a turn can generate. REQUIRES a turn that CheckTurn let
+  // pass. kGrammarInvalid.
+  static Status Create(const seam::v1::Turn & turn, uint32_t positions, TokenPieces * pieces,
                        std::unique_ptr<Sampler> * out);
   ~Sampler();
 

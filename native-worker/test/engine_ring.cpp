@@ -40,6 +40,7 @@ class Ring::Wire final : public FrameSink {
   }
   void Consumed(uint64_t bytes) override {
     const auto reverse = reverse_.lock();
+    if (!reverse) return;  // the other side is gone
     reverse->credit_ += static_cast<int64_t>(bytes);
     Receiver().Wake();
   }

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "engine_ring.h"
-#include "grammar_check.h"
+#include "grammar.h"
 #include "lane_turn.h"
 
 namespace meshnet {
@@ -22,8 +22,12 @@ class SamplerTest : public testing::Test {
     params.model_path = g_model_path;
     params.n_ctx = 64;
     ASSERT_TRUE(Shard::Load(params, &shard_).ok());
+    pieces_ = std::make_unique<TokenPieces>(shard_->vocab());
   }
-  static void TearDownTestSuite() { shard_.reset(); }
+  static void TearDownTestSuite() {
+    pieces_.reset();
+    shard_.reset();
+  }
 
   static int32_t n_vocab() { return shard_->info().n_vocab; }
   static std::vector<float> Logits(uint32_t seed) {
@@ -35,7 +39,7 @@ class SamplerTest : public testing::Test {
   }
   static std::unique_ptr<Sampler> Make(const seam::v1::Turn & turn) {
     std::unique_ptr<Sampler> sampler;
-    const Status status = Sampler::Create(turn, 100, shard_->vocab(), &sampler);
+    const Status status = Sampler::Create(turn, 100, pieces_.get(), &sampler);
     EXPECT_TRUE(status.ok()) << status.message();
     return sampler;
   }
@@ -54,12 +58,14 @@ class SamplerTest : public testing::Test {
     auto turn = MakeTurn(1, 0, 1, 10);
     turn.set_grammar(grammar);
     std::unique_ptr<Sampler> sampler;
-    return Sampler::Create(turn, 100, shard_->vocab(), &sampler).code();
+    return Sampler::Create(turn, 100, pieces_.get(), &sampler).code();
   }
 
   static std::unique_ptr<Shard> shard_;
+  static std::unique_ptr<TokenPieces> pieces_;
 };
 std::unique_ptr<Shard> SamplerTest::shard_;
+std::unique_ptr<TokenPieces> SamplerTest::pieces_;
 
 TEST_F(SamplerTest, TakesTheLargestLogitAtTemperatureZero) {
   auto sampler = Make(MakeTurn(1, 0, 1, 10));
@@ -150,6 +156,96 @@ TEST_F(SamplerTest, RefusesAGrammarWhoseStatesMultiply) {
   }
   doubling += "r40 ::= \"c\"\n";
   EXPECT_EQ(CreateCode(doubling), Code::kGrammarInvalid);
+}
+
+// Each level matches the same text in two ways: 2^40 stacks for a matcher that keeps them apart.
+TEST_F(SamplerTest, ARightNestedAmbiguityCostsNoMoreThanItsLimits) {
+  std::string chain = "root ::= s0\n";
+  for (int i = 0; i < 40; i++) {
+    const std::string next = " s" + std::to_string(i + 1);
+    chain += "s" + std::to_string(i) + " ::= \"=\"" + next + " \"b\" | \"=\"" + next + " \"c\"\n";
+  }
+  chain += "s40 ::= \"d\"\n";
+  auto turn = MakeTurn(1, 0, 1, 60);
+  turn.set_grammar(chain);
+  auto sampler = Make(turn);
+  Status status;
+  Drawn drawn;
+  for (uint32_t pos = 0; pos < 45 && status.ok(); pos++) status = sampler->Draw(Logits(pos), pos, &drawn);
+  EXPECT_EQ(status.code(), Code::kGrammarInvalid);
+}
+
+TEST_F(SamplerTest, AllowsWhatLlamaAllows) {
+  const std::vector<std::string> grammars = {
+      "root ::= \"yes\" | \"no\" | \"maybe \" [a-z]{2,5} \".\"?",
+      "root ::= [^\"\\n]* \"\\\"\"",
+      "root ::= object\nobject ::= \"{\" ws (pair (\",\" ws pair)*)? \"}\" ws\npair ::= string \":\" ws value\n"
+      "value ::= object | string | number | \"[\" ws (value (\",\" ws value)*)? \"]\" ws\n"
+      "string ::= \"\\\"\" ([^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" [\"\\\\bfnrt])* \"\\\"\" ws\n"
+      "number ::= \"-\"? [0-9]{1,15} (\".\" [0-9]+)? ws\nws ::= | \" \" | \"\\n\" [ \\t]{0,20}",
+      "root ::= (\"\u00e9\" | [\u4e00-\u9fff])+ .",
+  };
+  for (const std::string & text : grammars) {
+    SCOPED_TRACE(text);
+    std::unique_ptr<Grammar> ours;
+    ASSERT_TRUE(Grammar::Create(text, pieces_.get(), &ours).ok());
+    llama_sampler * theirs = llama_sampler_init_grammar(shard_->vocab(), text.c_str(), "root");
+    ASSERT_NE(theirs, nullptr);
+    std::mt19937 random(7);
+    for (int step = 0; step < 25; step++) {
+      std::vector<bool> allowed;
+      ASSERT_TRUE(ours->Allowed(&allowed).ok());
+      std::vector<llama_token_data> data;
+      for (int32_t id = 0; id < n_vocab(); id++) data.push_back({id, 1, 0});
+      llama_token_data_array array{data.data(), data.size(), -1, false};
+      llama_sampler_apply(theirs, &array);
+      std::vector<int32_t> choices;
+      for (int32_t id = 0; id < n_vocab(); id++) {
+        const bool eog = llama_vocab_is_eog(shard_->vocab(), id);
+        // Control tokens are no text to us; llama.cpp would let a grammar spell their names.
+        if (!eog && pieces_->of(id).empty()) continue;
+        // Single bytes: llama.cpp is lenient about UTF-8 that is none.
+        if (pieces_->of(id).size() == 1 && static_cast<unsigned char>(pieces_->of(id)[0]) >= 0x80) continue;
+        const auto i = static_cast<size_t>(id);
+        ASSERT_EQ(allowed[i], !std::isinf(data[i].logit))
+            << "step " << step << " token " << id << " '" << Piece(id) << "'";
+        bool fits = false;
+        if (allowed[i] || id % 97 == 0) {
+          ASSERT_TRUE(ours->Fits(id, &fits).ok());
+          ASSERT_EQ(fits, allowed[i]);
+        }
+        if (allowed[i] && !eog) choices.push_back(id);
+      }
+      if (choices.empty()) break;
+      const int32_t token = choices[random() % choices.size()];
+      ASSERT_TRUE(ours->Accept(token).ok());
+      llama_sampler_accept(theirs, token);
+    }
+    llama_sampler_free(theirs);
+  }
+}
+
+TEST_F(SamplerTest, SpellsACharacterByItsBytes) {
+  std::unique_ptr<Grammar> grammar;
+  ASSERT_TRUE(Grammar::Create("root ::= \"\u00e9\"", pieces_.get(), &grammar).ok());
+  const auto fits = [&](unsigned char byte) {
+    bool yes = false;
+    EXPECT_TRUE(grammar->Fits(3 + byte, &yes).ok());  // this vocabulary's byte tokens
+    return yes;
+  };
+  EXPECT_TRUE(fits(0xC3));
+  for (const int other : {0x80, 0xC0, 0xC4, 0xE0, 0xF0, 0xF5, 0xFF})
+    EXPECT_FALSE(fits(static_cast<unsigned char>(other)));
+  ASSERT_TRUE(grammar->Accept(3 + 0xC3).ok());
+  EXPECT_TRUE(fits(0xA9));
+  EXPECT_FALSE(fits(0xA8));
+  EXPECT_FALSE(fits(0xC3));
+  bool end = true;
+  ASSERT_TRUE(grammar->Fits(llama_vocab_eos(shard_->vocab()), &end).ok());
+  EXPECT_FALSE(end);
+  ASSERT_TRUE(grammar->Accept(3 + 0xA9).ok());
+  ASSERT_TRUE(grammar->Fits(llama_vocab_eos(shard_->vocab()), &end).ok());
+  EXPECT_TRUE(end);
 }
 
 TEST_F(SamplerTest, RefusesLogitsThatAreNotFinite) {
