@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import { setTimeout } from 'node:timers/promises';
@@ -27,6 +28,16 @@ export function machine(): Machine {
 export function pressure(): { load: number; cpuAvg10: number | undefined } {
   const some = /avg10=([\d.]+)/.exec(line('/proc/pressure/cpu') ?? '');
   return { load: os.loadavg()[0] ?? 0, cpuAvg10: some === null ? undefined : Number(some[1]) };
+}
+
+/** The checkout that is measured, `-dirty` when files were changed; `unknown` outside of git. */
+export function commit(): string {
+  try {
+    const args = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*'];
+    return execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return 'unknown';
+  }
 }
 
 /** Percent of the last ten seconds in which something waited for a core: below it the machine counts as quiet. */

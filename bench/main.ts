@@ -1,6 +1,7 @@
 import { appendFileSync } from 'node:fs';
 import yargs from 'yargs';
 import type { Bench } from './bench.ts';
+import { commit } from './machine.ts';
 import { seam } from './seam.ts';
 import { split } from './split.ts';
 
@@ -25,7 +26,7 @@ const result = await (BENCHES[argv['name'] as string] as Bench)({
 process.stdout.write(`${result.table.join('\n')}\n`);
 if (argv.out !== undefined) {
   const { bench, ratios, context, details } = result;
-  appendFileSync(argv.out, `${JSON.stringify({ at: new Date().toISOString(), bench, ratios, context, details })}\n`);
+  appendFileSync(argv.out, `${JSON.stringify({ at: new Date().toISOString(), commit: commit(), bench, ratios, context, details })}\n`);
 }
 if (argv.json === true) {
   const { bench, ratios, context } = result;
