@@ -33,9 +33,10 @@ target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC
 
 # The engine thread and what it decides: lanes, ticks, sampling. Knows frames, but neither sockets nor gRPC calls.
 add_library(meshnet_engine STATIC
-  src/bundle.cpp src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/grammar.cpp src/grammar_check.cpp
-  src/grammar_machine.cpp src/lane.cpp src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/sampler.cpp
-  src/scheduler.cpp src/tick.cpp src/trace.cpp)
+  src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/lane.cpp src/lane_bundle.cpp src/lane_input.cpp
+  src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/sampler.cpp
+  src/sampler_automaton.cpp src/sampler_grammar.cpp src/sampler_grammar_check.cpp src/scheduler.cpp src/tick.cpp
+  src/trace.cpp)
 meshnet_ours(meshnet_engine)
 target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
 target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL::Crypto Threads::Threads)

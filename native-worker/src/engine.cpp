@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bundle.h"
+#include "lane_bundle.h"
 #include "engine_core.h"
 #include "inbox.h"
 #include "ledger.h"

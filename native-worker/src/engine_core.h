@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine.h"
-#include "grammar.h"
+#include "sampler_grammar.h"
 #include "lane.h"
 #include "meter.h"
 #include "sampler.h"

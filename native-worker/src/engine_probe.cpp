@@ -1,5 +1,5 @@
 // EngineCore::Probe: the same synthetic input for everybody, so that equal shards give equal digests.
-#include "bundle.h"
+#include "lane_bundle.h"
 #include "engine_core.h"
 
 namespace meshnet {

@@ -1,7 +1,7 @@
 #include "lane.h"
 
 #include "bounds.h"
-#include "bundle.h"
+#include "lane_bundle.h"
 
 namespace meshnet {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bounds.h"
-#include "bundle.h"
+#include "lane_bundle.h"
 #include "lane.h"
 
 namespace meshnet {

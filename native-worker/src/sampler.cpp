@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "abort_guard.h"
-#include "bundle.h"
-#include "grammar.h"
+#include "engine_abort_guard.h"
+#include "lane_bundle.h"
+#include "sampler_grammar.h"
 
 namespace meshnet {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "grammar.h"
+#include "sampler_grammar.h"
 #include "lane.h"
 #include "port.h"
 #include "status.h"

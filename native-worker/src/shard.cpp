@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "abort_guard.h"
+#include "engine_abort_guard.h"
 #include "gguf_check.h"
 
 namespace meshnet {

@@ -13,7 +13,7 @@
 #include "chat.h"
 #include "common.h"
 #include "gguf_check.h"
-#include "grammar_check.h"
+#include "sampler_grammar_check.h"
 #include "json-schema-to-grammar.h"
 #include "json.h"
 #include "llama.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "bundle.h"
+#include "lane_bundle.h"
 
 namespace meshnet {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "engine_ring.h"
-#include "grammar.h"
+#include "sampler_grammar.h"
 #include "lane_turn.h"
 
 namespace meshnet {

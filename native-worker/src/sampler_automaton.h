@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "grammar.h"
+#include "sampler_grammar.h"
 
 namespace meshnet {
+
+// CheckGrammar, and what llama.cpp's parser made of the text.
+Status ParseGrammar(const std::string & text, const llama_vocab * vocab, llama_grammar_rules * rules, size_t * root);
 
 class Grammar::Machine {
  public:

@@ -1,10 +1,12 @@
-#include "grammar_check.h"
+#include "sampler_grammar_check.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
+
+#include "sampler_automaton.h"
 
 namespace meshnet {
 namespace {
@@ -149,6 +151,12 @@ Status CheckText(std::string_view text) {
 }
 
 }  // namespace
+
+Status CheckGrammar(const std::string & text, const llama_vocab * vocab) {
+  llama_grammar_rules rules;
+  size_t root = 0;
+  return ParseGrammar(text, vocab, &rules, &root);
+}
 
 Status ParseGrammar(const std::string & text, const llama_vocab * vocab, llama_grammar_rules * rules, size_t * root) {
   if (Status s = CheckText(text); !s.ok()) return s;

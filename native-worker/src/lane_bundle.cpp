@@ -1,4 +1,4 @@
-#include "bundle.h"
+#include "lane_bundle.h"
 
 #include <ggml.h>
 

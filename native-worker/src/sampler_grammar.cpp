@@ -1,11 +1,10 @@
-#include "grammar.h"
+#include "sampler_grammar.h"
 
 #include <llama.h>
 
 #include <algorithm>
 
-#include "grammar_check.h"
-#include "grammar_machine.h"
+#include "sampler_automaton.h"
 
 namespace meshnet {
 

@@ -1,4 +1,4 @@
-#include "grammar_machine.h"
+#include "sampler_automaton.h"
 
 #include <algorithm>
 #include <unordered_set>
