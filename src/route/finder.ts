@@ -51,16 +51,25 @@ export class Finder {
    * the last seconds serves again unless `fresh`.
    */
   async find(modelDigest: Uint8Array, options: AbortOptions & { fresh?: boolean }): Promise<Offer[]> {
-    const key = bytesToString(modelDigest, 'hex');
-    const known = this.#known.get(key);
-    if (known !== undefined && options.fresh !== true && this.#init.now() - known.at < this.#init.freshMs) {
-      return this.#usable(known.offers);
+    const remembered = options.fresh === true ? undefined : this.#remembered(modelDigest);
+    if (remembered !== undefined) {
+      return this.#usable(remembered);
     }
     const offers = await this.#lookUp(modelDigest, options);
     if (offers.size > 0) {
-      this.#known.set(key, { at: this.#init.now(), offers });
+      this.#known.set(bytesToString(modelDigest, 'hex'), { at: this.#init.now(), offers });
     }
     return this.#usable(offers);
+  }
+
+  /** Whether the next `find` answers from memory. */
+  remembers(modelDigest: Uint8Array): boolean {
+    return this.#remembered(modelDigest) !== undefined;
+  }
+
+  #remembered(modelDigest: Uint8Array): ReadonlyMap<string, Offer> | undefined {
+    const known = this.#known.get(bytesToString(modelDigest, 'hex'));
+    return known !== undefined && this.#init.now() - known.at < this.#init.freshMs ? known.offers : undefined;
   }
 
   async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Map<string, Offer>> {

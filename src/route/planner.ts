@@ -43,20 +43,16 @@ interface Chain<C extends Candidate> {
 
 /**
  * The cheapest chain of shards that covers `[0, nLayer)` exactly once, all of one engine class: a shortest path over
- * layer boundaries. Pure: the same request gives the same route.
+ * layer boundaries. Load is a hint that may be seconds old: when shards that say they have room make no chain, those that
+ * say they are full are asked too, and their admission tells the truth. Pure: the same request gives the same route.
  *
  * @throws {MeshnetError} NO_ROUTE; `details.missing` names the layers that nobody serves, or is empty when shards cover
  * all layers but do not meet at equal boundaries
  */
 export function planRoute<C extends Candidate>(request: PlanRequest<C>, init: PlannerInit = {}): Stage<C>[] {
   const usable = request.candidates.filter((candidate) => isUsable(candidate, request));
-  let best: Chain<C> | undefined;
-  for (const engineClass of new Set(usable.map((candidate) => candidate.engineClass))) {
-    const found = cheapest(usable.filter((candidate) => candidate.engineClass === engineClass), request, init);
-    if (found !== undefined && (best === undefined || found.cost < best.cost)) {
-      best = found;
-    }
-  }
+  const best = cheapestOfOneClass(usable.filter((candidate) => hasRoom(candidate, request)), request, init) ??
+    cheapestOfOneClass(usable, request, init);
   if (best === undefined) {
     throw noRoute(usable, request);
   }
@@ -64,8 +60,22 @@ export function planRoute<C extends Candidate>(request: PlanRequest<C>, init: Pl
 }
 
 function isUsable<C extends Candidate>(candidate: C, request: PlanRequest<C>): boolean {
-  return candidate.range.last <= request.nLayer && candidate.sequencesFree > 0 &&
-    candidate.cellsFree >= request.positions && request.excluded?.has(candidateId(candidate)) !== true;
+  return candidate.range.last <= request.nLayer && request.excluded?.has(candidateId(candidate)) !== true;
+}
+
+function hasRoom<C extends Candidate>(candidate: C, request: PlanRequest<C>): boolean {
+  return candidate.sequencesFree > 0 && candidate.cellsFree >= request.positions;
+}
+
+function cheapestOfOneClass<C extends Candidate>(candidates: readonly C[], request: PlanRequest<C>, init: PlannerInit): Chain<C> | undefined {
+  let best: Chain<C> | undefined;
+  for (const engineClass of new Set(candidates.map((candidate) => candidate.engineClass))) {
+    const found = cheapest(candidates.filter((candidate) => candidate.engineClass === engineClass), request, init);
+    if (found !== undefined && (best === undefined || found.cost < best.cost)) {
+      best = found;
+    }
+  }
+  return best;
 }
 
 /** Boundaries only grow along a route, so one pass over them in order is a shortest path. */

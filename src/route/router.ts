@@ -1,6 +1,6 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import { candidateId, type Stage } from '../domain/route.ts';
-import { MeshnetError, type ErrorCode } from '../errors.ts';
+import { isMeshnetError, MeshnetError, type ErrorCode } from '../errors.ts';
 import type { Finder } from './finder.ts';
 import type { Offer } from './offer.ts';
 import { StageError, type OpenRoute, type RouteOpener } from './opener.ts';
@@ -24,7 +24,13 @@ export interface RouterInit {
 /** The client's own fault, or its wish: another shard would answer the same. */
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['CANCELLED', 'CONTEXT_FULL', 'TURN_INVALID', 'GRAMMAR_INVALID', 'TOKEN_INVALID']);
 
-/** From a model to an open route: find, plan, open; a shard that refuses or fails is left out of the next try. */
+/** Only busy: the next session may well find room. */
+const BUSY: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED']);
+
+/**
+ * From a model to an open route: find, plan, open; a shard that refuses or fails is left out of the next try, and one that
+ * fails, of the next sessions' too for a while.
+ */
 export class Router {
   readonly #components: RouterComponents;
   readonly #init: Required<RouterInit>;
@@ -63,7 +69,9 @@ export class Router {
         }
         refusal = err.cause;
         excluded.add(candidateId(err.offer));
-        this.#components.finder.evict(err.offer);
+        if (!BUSY.has(refusal.code)) {
+          this.#components.finder.evict(err.offer);
+        }
       }
     }
     throw refusal ?? new MeshnetError('NO_ROUTE');
@@ -78,7 +86,19 @@ export class Router {
   async #plan(
     modelDigest: Uint8Array, { nLayer, positions }: { nLayer: number; positions: number }, { excluded, signal }: { excluded: ReadonlySet<string>; signal: AbortSignal },
   ): Promise<Stage<Offer>[]> {
-    const offers = await this.#components.finder.find(modelDigest, { signal, fresh: excluded.size > 0 });
-    return planRoute({ nLayer, positions, candidates: offers, excluded, random: this.#init.random }, this.#init.planner);
+    const { finder } = this.#components;
+    const plan = (candidates: readonly Offer[]): Stage<Offer>[] =>
+      planRoute({ nLayer, positions, candidates, excluded, random: this.#init.random }, this.#init.planner);
+    if (excluded.size === 0 && finder.remembers(modelDigest)) {
+      try {
+        return plan(await finder.find(modelDigest, { signal }));
+      } catch (err) {
+        if (!isMeshnetError(err, 'NO_ROUTE')) {
+          throw err;
+        }
+        // The missing layers may have come meanwhile.
+      }
+    }
+    return plan(await finder.find(modelDigest, { signal, fresh: true }));
   }
 }

@@ -1,9 +1,9 @@
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { type ErrorCode, MeshnetError } from '../errors.ts';
+import { type ErrorCode, MeshnetError, toMeshnetError } from '../errors.ts';
 import type { AdmissionClient, AdmissionHandler, AdmissionStream, Lease, LeaseEnd } from '../net/admission-protocol.ts';
 import type { PeerTarget } from '../net/protocols.ts';
 import { within, type WaitOptions } from '../net/wait.ts';
-import { type Admitted, AdmittedSchema, AdmitSchema, type Linked, LinkedSchema, LinkSchema } from '../proto/peer_pb.js';
+import { type Admit, type Admitted, AdmittedSchema, AdmitSchema, type Linked, LinkedSchema, LinkSchema } from '../proto/peer_pb.js';
 
 export interface LocalAdmissionComponents {
   /** To other nodes. */
@@ -63,6 +63,7 @@ class LocalLease implements AdmissionStream, Lease {
   readonly #over = new AbortController();
   readonly #settle: (err: MeshnetError | undefined) => void;
   #admitted = false;
+  #tellEnd = (): void => undefined;
 
   constructor(handler: AdmissionHandler, { id, peerId }: { id: number; peerId: string }) {
     this.#handler = handler;
@@ -78,9 +79,20 @@ class LocalLease implements AdmissionStream, Lease {
   }
 
   async admit(request: MessageInitShape<typeof AdmitSchema>, options: WaitOptions): Promise<Admitted> {
-    const answer = await within(this.#handler.admit(create(AdmitSchema, request), this), 'admission', options);
+    try {
+      return create(AdmittedSchema, await within(this.#admit(create(AdmitSchema, request)), 'admission', options));
+    } catch (err) {
+      this.finish('failed', toMeshnetError(err));
+      throw err;
+    }
+  }
+
+  /** What is admitted after all, when nobody waits any more, is given back. */
+  async #admit(request: Admit): ReturnType<AdmissionHandler['admit']> {
+    const answer = await this.#handler.admit(request, this);
     this.#admitted = true;
-    return create(AdmittedSchema, answer);
+    this.#tellEnd();
+    return answer;
   }
 
   async link(request: MessageInitShape<typeof LinkSchema>, options: WaitOptions): Promise<Linked> {
@@ -101,8 +113,9 @@ class LocalLease implements AdmissionStream, Lease {
     }
     this.#over.abort(error);
     this.#settle(error);
+    this.#tellEnd = () => { this.#handler.ended(this, reason, releaseCode); };
     if (this.#admitted) {
-      this.#handler.ended(this, reason, releaseCode);
+      this.#tellEnd();
     }
   }
 }

@@ -42,10 +42,11 @@ describe('route/planner', () => {
       (err) => isMeshnetError(err, 'NO_ROUTE') && assert.deepEqual(err.details['missing'], ['4-6', '9-12']) === undefined);
   });
 
-  it('leaves out shards that are full or were excluded', () => {
+  it('leaves out shards that were excluded, and full ones while there are others', () => {
     const full = shard(0, 6, { peerId: 'full', sequencesFree: 0 });
     const small = shard(0, 6, { peerId: 'small', cellsFree: 99 });
     assert.deepEqual(plan([full, small, shard(0, 6), shard(6, 12)]), ['peer-0-6', 'peer-6-12']);
+    assert.deepEqual(plan([full, shard(6, 12)]), ['full', 'peer-6-12'], 'a hint of load may be old: better ask than have no route');
     assert.throws(() => plan([shard(0, 6), shard(6, 12)], { excluded: new Set(['peer-0-6/0-6/00']) }),
       (err) => isMeshnetError(err, 'NO_ROUTE'));
   });

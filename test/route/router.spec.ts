@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { MeshnetError, isMeshnetError, type ErrorCode } from '../../src/errors.ts';
+import { Finder } from '../../src/route/finder.ts';
+import type { Offer } from '../../src/route/offer.ts';
+import { StageError, type OpenRoute, type RouteOpener } from '../../src/route/opener.ts';
+import { Router } from '../../src/route/router.ts';
+
+const MODEL = new Uint8Array(32).fill(1);
+const options = { signal: new AbortController().signal };
+
+function offer(first: number, last: number, over: Partial<Offer> = {}): Offer {
+  return {
+    peerId: `peer-${first}-${last}`, range: { first, last }, engineClass: 'a', bootId: '00', decodeUs: 1000, lanes: 0,
+    sequencesFree: 4, cellsFree: 4096, unverified: false, ...over,
+  } as Offer;
+}
+
+/** A mesh of one answer: what is offered, and with which code a peer refuses. */
+class Mesh {
+  offers: Offer[] = [offer(0, 6), offer(6, 12)];
+  refusals = new Map<string, ErrorCode>();
+  lookUps = 0;
+  readonly opened: string[][] = [];
+  readonly router: Router;
+
+  constructor() {
+    const finder = new Finder({
+      providers: async function* () { /* All of them are at home. */ },
+      offers: async () => [],
+      localOffers: async () => {
+        this.lookUps += 1;
+        return this.offers;
+      },
+    });
+    const opener: Pick<RouteOpener, 'open'> = {
+      open: async (plan) => {
+        const candidates = plan.map(({ candidate }) => candidate);
+        const refusing = candidates.find(({ peerId }) => this.refusals.has(peerId));
+        if (refusing !== undefined) {
+          throw new StageError(refusing, new MeshnetError(this.refusals.get(refusing.peerId) as ErrorCode));
+        }
+        this.opened.push(candidates.map(({ peerId }) => peerId));
+        return {} as OpenRoute;
+      },
+    };
+    this.router = new Router({ finder, opener: opener as RouteOpener }, { random: () => 0.5 });
+  }
+
+  open(): Promise<OpenRoute> {
+    return this.router.open(MODEL, { nLayer: 12, positions: 100 }, options);
+  }
+}
+
+const code = (wanted: ErrorCode) => (err: unknown): boolean => isMeshnetError(err, wanted);
+
+describe('route/router', () => {
+  let mesh: Mesh;
+
+  beforeEach(() => {
+    mesh = new Mesh();
+  });
+
+  it('takes another shard when one refuses', async () => {
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    mesh.refusals.set('peer-6-12', 'NOT_SERVING');
+    await mesh.open();
+    assert.deepEqual(mesh.opened, [['peer-0-6', 'spare']]);
+  });
+
+  it('leaves a shard that failed out of the next sessions too', async () => {
+    mesh.refusals.set('peer-6-12', 'PEER_UNREACHABLE');
+    await assert.rejects(mesh.open(), code('PEER_UNREACHABLE'));
+    mesh.refusals.clear();
+    await assert.rejects(mesh.open(), code('NO_ROUTE'));
+  });
+
+  it('takes a shard that was only busy again for the next session', async () => {
+    for (const busy of ['NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED'] as const) {
+      mesh.refusals.set('peer-6-12', busy);
+      await assert.rejects(mesh.open(), code(busy));
+    }
+    mesh.refusals.clear();
+    await mesh.open();
+    assert.deepEqual(mesh.opened, [['peer-0-6', 'peer-6-12']]);
+  });
+
+  it('takes the new boot of a shard whose old one failed', async () => {
+    mesh.refusals.set('peer-6-12', 'NOT_SERVING');
+    await assert.rejects(mesh.open(), code('NOT_SERVING'));
+    mesh.refusals.clear();
+    mesh.offers = [offer(0, 6), offer(6, 12, { bootId: '01' })];
+    await mesh.open();
+    assert.equal(mesh.opened.length, 1);
+  });
+
+  it('asks again before it says that there is no route', async () => {
+    mesh.offers = [offer(0, 6)];
+    await assert.rejects(mesh.open(), code('NO_ROUTE'));
+    assert.equal(mesh.lookUps, 1, 'an answer of this moment is not asked for twice');
+    mesh.offers.push(offer(6, 12));
+    await mesh.open();
+    assert.equal(mesh.lookUps, 2);
+  });
+
+  it('remembers what it has found for a while', async () => {
+    await mesh.open();
+    await mesh.open();
+    assert.equal(mesh.lookUps, 1);
+  });
+});

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { MeshnetError, isMeshnetError } from '../../src/errors.ts';
+import type { AdmissionHandler, LeaseEnd } from '../../src/net/admission-protocol.ts';
+import { LocalAdmission } from '../../src/serve/local-admission.ts';
+
+const SELF = 'self';
+const soon = { timeoutMs: 5000 };
+
+/** A stage that admits when it is told to, and notes every end. */
+class Stage implements AdmissionHandler {
+  readonly ends: LeaseEnd[] = [];
+  readonly answer = Promise.withResolvers<{ positions: number }>();
+
+  async admit(): Promise<{ positions: number }> {
+    return await this.answer.promise;
+  }
+
+  async link(): Promise<{ path: number }> {
+    return { path: 1 };
+  }
+
+  ended(_lease: unknown, reason: LeaseEnd): void {
+    this.ends.push(reason);
+  }
+}
+
+describe('serve/local-admission', () => {
+  let stage: Stage;
+  let local: LocalAdmission;
+
+  beforeEach(() => {
+    stage = new Stage();
+    local = new LocalAdmission({ remote: { open: () => Promise.reject(new MeshnetError('PEER_UNREACHABLE')) } }, { peerId: SELF });
+    local.serve(stage);
+  });
+
+  it('admits at this node without a connection, until the release', async () => {
+    const stream = await local.open({ peerId: SELF }, soon);
+    stage.answer.resolve({ positions: 7 });
+    assert.equal((await stream.admit({}, soon)).positions, 7);
+    assert.deepEqual(stage.ends, []);
+    await stream.release('CANCELLED', soon);
+    assert.equal(await stream.ended, undefined);
+    assert.deepEqual(stage.ends, ['released']);
+  });
+
+  it('asks other nodes over the network', async () => {
+    await assert.rejects(local.open({ peerId: 'other' }, soon), (err) => isMeshnetError(err, 'PEER_UNREACHABLE'));
+  });
+
+  it('gives back what is admitted too late', async () => {
+    const stream = await local.open({ peerId: SELF }, soon);
+    await assert.rejects(stream.admit({}, { timeoutMs: 1 }), (err) => isMeshnetError(err, 'DEADLINE_EXCEEDED'));
+    assert.deepEqual(stage.ends, []);
+    stage.answer.resolve({ positions: 7 });
+    await stage.answer.promise;
+    await new Promise(setImmediate);
+    assert.deepEqual(stage.ends, ['failed']);
+  });
+
+  it('ends every lease when the node stops', async () => {
+    const stream = await local.open({ peerId: SELF }, soon);
+    stage.answer.resolve({ positions: 7 });
+    await stream.admit({}, soon);
+    local.stop();
+    assert.equal((await stream.ended)?.code, 'DRAINING');
+    assert.deepEqual(stage.ends, ['stopped']);
+  });
+});
