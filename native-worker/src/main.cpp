@@ -1,4 +1,5 @@
 // meshnet-worker: one shard of a model in one process, or with --text a vocabulary. See Usage() in args.cpp.
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -50,9 +51,12 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, kMapFromBytes);
 }
 
-// gRPC writes a line for every stranger that knocks. Whoever debugs asks for them.
-void QuietGrpc() {
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args *) {});
+// gRPC writes a line for every stranger that knocks, protobuf one for every string that is not UTF-8. Whoever debugs
+// asks for them.
+void QuietLibraries() {
+  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+  gpr_set_log_function([](gpr_log_func_args *) {});
+  google::protobuf::SetLogHandler(nullptr);
 }
 
 // 8 bytes of Unix milliseconds, then 8 random ones, big endian.
@@ -165,7 +169,7 @@ int RunWorker(int argc, char ** argv) {
     return kOrderly;
   }
   KeepFreedMemory();
-  QuietGrpc();
+  QuietLibraries();
   ParentWatch watch;
   Status status = watch.Prepare(args.parent_pid);
   try {

@@ -127,6 +127,7 @@ void Seam::Send(Frame frame) {
   std::lock_guard lock(mu_);
   if (ended_) return;
   const bool last = frame.has_error();
+  if (last) frame.mutable_error()->set_message(SafeText(frame.error().message(), kMaxErrorMessageBytes));
   if (Status s = Write(std::move(frame)); !s.ok()) FailSoon(s);
   if (last) LetGo();
 }

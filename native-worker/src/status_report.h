@@ -18,6 +18,9 @@ std::string CodeName(Code code);
 // A code that this version does not know is kInternal.
 Code CodeFrom(meshnet::seam::v1::ErrorCode code);
 
+// At most `limit` bytes of valid UTF-8: protobuf lets nothing else into a string field.
+std::string SafeText(const std::string & text, size_t limit);
+
 // Message cut to its limit on a character boundary, retry hint by code.
 meshnet::seam::v1::Error ToError(const Status & status, uint32_t fault_stage);
 Status FromError(const meshnet::seam::v1::Error & error);
