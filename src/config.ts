@@ -112,7 +112,7 @@ export const TIMES = Object.freeze({
   turnIdleMs: 60_000,
   /** Close on the entry seam and Release. */
   closeMs: 5000,
-  /** A refused or failed shard is left out of new routes for this long. */
+  /** New routes avoid a shard that failed for this long. */
   evictMs: 60_000,
   /** Manifest and header of a model from its holders. */
   headerFetchMs: 120_000,

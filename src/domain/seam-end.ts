@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { create, fromBinary, toBinary, type MessageInitShape } from '@bufbuild/protobuf';
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { MeshnetError } from '../errors.ts';
-import { CloseSchema, FrameSchema, LaneSchema, type Frame } from '../proto/seam_pb.js';
+import { CloseSchema, FrameSchema, LaneSchema, Phase, type Frame } from '../proto/seam_pb.js';
 import type { LaneKey } from './lane.ts';
 import { LIMITS } from './limits.ts';
 
@@ -23,6 +23,7 @@ export class SeamEnd {
   #sentCount = 0n;
   #receivedCount = 0n;
   #unacked = 0;
+  #closeReceived = false;
 
   constructor(lane: LaneKey) {
     this.#lane = lane;
@@ -50,7 +51,8 @@ export class SeamEnd {
 
   /** The orderly end of this direction: what was sent before it, counted and hashed. */
   encodeClose(): Uint8Array {
-    return this.encode({ close: create(CloseSchema, { nFrames: this.#sentCount, digest: this.#sent.copy().digest() }) });
+    const close = create(CloseSchema, { nFrames: this.#sentCount, digest: this.#sent.copy().digest() });
+    return this.encode({ close });
   }
 
   /** An ack alone, when one is due. */
@@ -59,22 +61,18 @@ export class SeamEnd {
   }
 
   /**
-   * The frames of a packet in order, without duplicates.
+   * The frame of a packet, or nothing when it is a duplicate.
    *
    * @throws {MeshnetError} FRAME_TOO_LARGE, MALFORMED, LANE_NOT_OPEN, SEQ_GAP, DIGEST_MISMATCH: the stream is over
    */
-  accept(packet: Uint8Array): Frame[] {
-    const frames: Frame[] = [];
-    for (const bytes of framesOf(packet)) {
-      const frame = decodeFrame(bytes);
-      this.#checkLane(frame);
-      if (frame.seq === 0n) {
-        frames.push(frame);
-      } else if (this.#advance(frame, bytes)) {
-        frames.push(frame);
-      }
+  accept(packet: Uint8Array): Frame | undefined {
+    const bytes = frameOf(packet);
+    const frame = decodeFrame(bytes);
+    this.#checkLane(frame);
+    if (isSequenced(frame) !== (frame.seq !== 0n)) {
+      throw new MeshnetError('MALFORMED', 'seq does not fit the kind of frame', { details: { seq: Number(frame.seq) } });
     }
-    return frames;
+    return frame.seq === 0n || this.#advance(frame, bytes) ? frame : undefined;
   }
 
   #encode(init: FrameInit, seq: bigint): Uint8Array {
@@ -85,16 +83,23 @@ export class SeamEnd {
     }));
   }
 
+  /** Whether the frame is new. */
   #advance(frame: Frame, bytes: Uint8Array): boolean {
     this.#unacked++;
     if (frame.seq < this.nextSeq) {
       return false;
     }
     if (frame.seq > this.nextSeq) {
-      throw new MeshnetError('SEQ_GAP', undefined, { details: { expected: Number(this.nextSeq), got: Number(frame.seq) } });
+      throw new MeshnetError('SEQ_GAP', undefined, {
+        details: { expected: Number(this.nextSeq), got: Number(frame.seq) },
+      });
+    }
+    if (this.#closeReceived) {
+      throw new MeshnetError('MALFORMED', 'a frame follows Close', { details: { seq: Number(frame.seq) } });
     }
     if (frame.close !== undefined) {
       this.#checkDigest(frame.close.nFrames, frame.close.digest);
+      this.#closeReceived = true;
     } else {
       this.#received.update(bytes);
     }
@@ -107,7 +112,9 @@ export class SeamEnd {
     const same = lane !== undefined && lane.epoch === this.#lane.epoch && lane.stage === this.#lane.stage &&
       Buffer.compare(lane.session, this.#lane.session) === 0;
     if (!same) {
-      throw new MeshnetError('LANE_NOT_OPEN', 'a frame names another lane than its stream', { details: { stage: lane?.stage } });
+      throw new MeshnetError('LANE_NOT_OPEN', 'a frame names another lane than its stream', {
+        details: { stage: lane?.stage },
+      });
     }
   }
 
@@ -120,19 +127,27 @@ export class SeamEnd {
   }
 }
 
+/** All but Open, Opened, Credit, Error and an ack alone (SPEC.md §6). */
+function isSequenced(frame: Frame): boolean {
+  return frame.phase !== Phase.UNSPECIFIED || frame.turn !== undefined || frame.turnTokens !== undefined ||
+    frame.cancel !== undefined || frame.close !== undefined;
+}
+
 function packetOf(frame: Uint8Array): Uint8Array {
   return new BinaryWriter().tag(1, WireType.LengthDelimited).bytes(frame).finish();
 }
 
-/** The encoded frames of an encoded Packet, without a copy. */
-function framesOf(packet: Uint8Array): Uint8Array[] {
+/** The one encoded frame of an encoded Packet, without a copy: this end never offers packing. */
+function frameOf(packet: Uint8Array): Uint8Array {
   if (packet.byteLength > LIMITS.packetBytes) {
-    throw new MeshnetError('FRAME_TOO_LARGE', undefined, { details: { bytes: packet.byteLength, limit: LIMITS.packetBytes } });
+    throw new MeshnetError('FRAME_TOO_LARGE', undefined, {
+      details: { bytes: packet.byteLength, limit: LIMITS.packetBytes },
+    });
   }
   const frames: Uint8Array[] = [];
   try {
     const reader = new BinaryReader(packet);
-    while (reader.pos < reader.len) {
+    while (reader.pos < reader.len && frames.length < 2) {
       const [field, wireType] = reader.tag();
       if (field === 1 && wireType === WireType.LengthDelimited) {
         frames.push(reader.bytes());
@@ -143,7 +158,11 @@ function framesOf(packet: Uint8Array): Uint8Array[] {
   } catch (cause) {
     throw new MeshnetError('MALFORMED', 'a packet could not be decoded', { cause });
   }
-  return frames;
+  const [only] = frames;
+  if (only === undefined || frames.length > 1) {
+    throw new MeshnetError('MALFORMED', 'a packet does not hold one frame, and packing was not agreed');
+  }
+  return only;
 }
 
 function decodeFrame(bytes: Uint8Array): Frame {

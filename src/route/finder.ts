@@ -1,6 +1,7 @@
 import { toString as bytesToString } from 'uint8arrays/to-string';
 import { candidateId } from '../domain/route.ts';
 import type { PeerTarget } from '../net/protocols.ts';
+import { abortError } from '../net/wait.ts';
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import type { Offer } from './offer.ts';
 
@@ -19,7 +20,7 @@ export interface FinderInit {
   lookupMs?: number;
   /** One peer's answer. @default 5000 ms */
   peerMs?: number;
-  /** A failed shard is left out of plans for this long. @default 60_000 ms */
+  /** A failed shard is avoided for this long. @default 60_000 ms */
   evictMs?: number;
   /** Peers asked at once. @default 8 */
   parallel?: number;
@@ -31,35 +32,38 @@ export interface FinderInit {
   now?: () => number;
 }
 
-/** Finds who serves a model now. What fails is left out for a while, so that the next route avoids it. */
+/** Finds who serves a model now, and remembers for a while what failed, so that the next route avoids it. */
 export class Finder {
   readonly #source: OfferSource;
   readonly #init: Required<FinderInit>;
   readonly #evicted = new Map<string, number>();
   /** By model digest. Models come from configuration, so they are few. */
-  readonly #known = new Map<string, { at: number; offers: ReadonlyMap<string, Offer> }>();
+  readonly #known = new Map<string, { at: number; offers: Offer[] }>();
 
   constructor(source: OfferSource, init: FinderInit = {}) {
     this.#source = source;
     this.#init = {
-      lookupMs: 8000, peerMs: 5000, evictMs: 60_000, parallel: 8, maxPeers: 64, freshMs: 5000, now: () => performance.now(), ...init,
+      lookupMs: 8000, peerMs: 5000, evictMs: 60_000, parallel: 8, maxPeers: 64, freshMs: 5000,
+      now: () => performance.now(), ...init,
     };
   }
 
   /**
-   * The union of what all providers say, less what was evicted. A provider that does not answer breaks nothing. An answer of
-   * the last seconds serves again unless `fresh`.
+   * The union of what all providers say. A provider that does not answer breaks nothing. An answer of the last seconds
+   * serves again unless `fresh`.
+   *
+   * @throws {MeshnetError} CANCELLED or the reason of the signal
    */
   async find(modelDigest: Uint8Array, options: AbortOptions & { fresh?: boolean }): Promise<Offer[]> {
     const remembered = options.fresh === true ? undefined : this.#remembered(modelDigest);
     if (remembered !== undefined) {
-      return this.#usable(remembered);
+      return remembered;
     }
     const offers = await this.#lookUp(modelDigest, options);
-    if (offers.size > 0) {
+    if (offers.length > 0) {
       this.#known.set(bytesToString(modelDigest, 'hex'), { at: this.#init.now(), offers });
     }
-    return this.#usable(offers);
+    return offers;
   }
 
   /** Whether the next `find` answers from memory. */
@@ -67,12 +71,28 @@ export class Finder {
     return this.#remembered(modelDigest) !== undefined;
   }
 
-  #remembered(modelDigest: Uint8Array): ReadonlyMap<string, Offer> | undefined {
+  /** The shard failed: it counts as evicted for a while. */
+  evict(offer: Offer): void {
+    this.#evicted.set(candidateId(offer), this.#init.now() + this.#init.evictMs);
+  }
+
+  /** By `candidateId`, the shards that failed a moment ago. */
+  evicted(): ReadonlySet<string> {
+    const now = this.#init.now();
+    for (const [id, until] of this.#evicted) {
+      if (until <= now) {
+        this.#evicted.delete(id);
+      }
+    }
+    return new Set(this.#evicted.keys());
+  }
+
+  #remembered(modelDigest: Uint8Array): Offer[] | undefined {
     const known = this.#known.get(bytesToString(modelDigest, 'hex'));
     return known !== undefined && this.#init.now() - known.at < this.#init.freshMs ? known.offers : undefined;
   }
 
-  async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Map<string, Offer>> {
+  async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Offer[]> {
     const found = new Map<string, Offer>();
     const add = (offers: readonly Offer[]): void => {
       for (const offer of offers) {
@@ -89,7 +109,10 @@ export class Finder {
     };
     try {
       for await (const peer of this.#source.providers(modelDigest, { signal })) {
-        if (asked.has(peer.peerId) || asked.size >= this.#init.maxPeers) {
+        if (asked.size >= this.#init.maxPeers) {
+          break;
+        }
+        if (asked.has(peer.peerId)) {
           continue;
         }
         asked.add(peer.peerId);
@@ -105,22 +128,9 @@ export class Finder {
       }
     }
     await Promise.all(asking);
-    options.signal.throwIfAborted();
-    return found;
-  }
-
-  /** Leaves the shard out for a while. */
-  evict(offer: Offer): void {
-    this.#evicted.set(candidateId(offer), this.#init.now() + this.#init.evictMs);
-  }
-
-  #usable(found: ReadonlyMap<string, Offer>): Offer[] {
-    const now = this.#init.now();
-    for (const [id, until] of this.#evicted) {
-      if (until <= now) {
-        this.#evicted.delete(id);
-      }
+    if (options.signal.aborted) {
+      throw abortError(options.signal, 'looking for shards');
     }
-    return [...found].filter(([id]) => !this.#evicted.has(id)).map(([, offer]) => offer);
+    return [...found.values()];
   }
 }

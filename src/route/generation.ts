@@ -1,37 +1,49 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import type { RouteSummary } from '../domain/route.ts';
 import { MeshnetError, toMeshnetError } from '../errors.ts';
-import { Finish, type Frame } from '../proto/seam_pb.js';
+import { abortError } from '../net/wait.ts';
+import { Finish } from '../proto/seam_pb.js';
 import type { TurnInit } from './entry-seam.ts';
+import { stepOf, type Step } from './loop-frame.ts';
 import type { OpenRoute } from './opener.ts';
 
-export type FinishName = 'end' | 'max_tokens' | 'context_full' | 'cancelled';
-
-/** What one loop frame brought. */
-export interface Step {
-  readonly ids: number[];
-  readonly logprobs?: { logprob: number; topIds: number[]; topLogprobs: number[] }[];
-  readonly finish?: FinishName;
+export interface RouteGenerationInit {
+  /** From the open route to the first read. @default 10_000 ms */
+  readonly readMs?: number;
 }
 
-const FINISH_NAMES: Readonly<Record<number, FinishName>> = {
-  [Finish.END]: 'end', [Finish.MAX_TOKENS]: 'max_tokens', [Finish.CONTEXT_FULL]: 'context_full', [Finish.CANCELLED]: 'cancelled',
-};
-
 /**
- * One turn on a route of its own, which ends with it: closed in order after the finish, released on every stage in parallel
- * when the iteration is left early, when the signal fires, or when a stage is lost. Iterated once.
+ * One turn on a route of its own, which ends with it: closed in order after the finish, released on every stage in
+ * parallel when the iteration is left early, when the signal fires, or when a stage is lost. Iterated once, and soon: a
+ * route that nobody reads is given back.
  */
 export class RouteGeneration implements AsyncIterable<Step> {
   readonly cachedTokens = 0;
   readonly #route: OpenRoute;
   readonly #turn: TurnInit;
   readonly #signal: AbortSignal;
+  readonly #unread: NodeJS.Timeout;
+  /** Set by the first read, or by what came before one. */
+  #begun = false;
+  #over: MeshnetError | undefined;
 
-  constructor(route: OpenRoute, turn: TurnInit, options: AbortOptions) {
+  constructor(route: OpenRoute, turn: TurnInit, options: AbortOptions & RouteGenerationInit) {
+    const { signal, readMs = 10_000 } = options;
     this.#route = route;
     this.#turn = turn;
-    this.#signal = options.signal;
+    this.#signal = signal;
+    this.#unread = setTimeout(() => {
+      this.#giveBack(new MeshnetError('DEADLINE_EXCEEDED', `nobody read the answer within ${readMs} ms`, {
+        details: { timeoutMs: readMs },
+      }));
+    }, readMs);
+    this.#unread.unref();
+    for (const end of [signal, route.lost]) {
+      end.addEventListener('abort', this.#onEnd, { once: true });
+    }
+    if (signal.aborted || route.lost.aborted) {
+      this.#onEnd();
+    }
   }
 
   get route(): RouteSummary {
@@ -39,6 +51,10 @@ export class RouteGeneration implements AsyncIterable<Step> {
   }
 
   async * [Symbol.asyncIterator](): AsyncGenerator<Step> {
+    if (this.#begun) {
+      throw this.#over ?? new MeshnetError('ALREADY_STOPPED', 'an answer is read once');
+    }
+    this.#begin();
     const signal = AbortSignal.any([this.#signal, this.#route.lost]);
     let reason: MeshnetError | undefined = new MeshnetError('CANCELLED');
     try {
@@ -56,21 +72,29 @@ export class RouteGeneration implements AsyncIterable<Step> {
     }
   }
 
+  readonly #onEnd = (): void => {
+    this.#giveBack(this.#reason(new MeshnetError('CANCELLED')));
+  };
+
+  #begin(): void {
+    this.#begun = true;
+    clearTimeout(this.#unread);
+    for (const end of [this.#signal, this.#route.lost]) {
+      end.removeEventListener('abort', this.#onEnd);
+    }
+  }
+
+  #giveBack(reason: MeshnetError): void {
+    this.#begin();
+    this.#over = reason;
+    void this.#route.close(reason);
+  }
+
   /** The client's wish first; then the lease, which says more of a lost stage than the stream that broke with it. */
   #reason(err: unknown): MeshnetError {
     if (this.#signal.aborted) {
-      return new MeshnetError('CANCELLED', undefined, { cause: err });
+      return abortError(this.#signal, 'the answer');
     }
     return this.#route.lost.aborted ? this.#route.lost.reason as MeshnetError : toMeshnetError(err);
   }
-}
-
-function stepOf(frame: Frame): Step {
-  const finish = FINISH_NAMES[frame.finish];
-  const logprobs = frame.logprobs.map(({ logprob, topIds, topLogprobs }) => ({ logprob, topIds, topLogprobs }));
-  return {
-    ids: frame.tokens,
-    ...(logprobs.length > 0 ? { logprobs } : {}),
-    ...(finish === undefined ? {} : { finish }),
-  };
 }

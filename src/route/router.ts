@@ -1,14 +1,16 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import { candidateId, type Stage } from '../domain/route.ts';
-import { isMeshnetError, MeshnetError, type ErrorCode } from '../errors.ts';
+import { isMeshnetError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
+import { abortError } from '../net/wait.ts';
 import type { Finder } from './finder.ts';
 import type { Offer } from './offer.ts';
-import { StageError, type OpenRoute, type RouteOpener } from './opener.ts';
+import type { OpenRoute, RouteOpener } from './opener.ts';
 import { planRoute, uncovered, type PlannerInit } from './planner.ts';
+import { StageError } from './stage-error.ts';
 
 export interface RouterComponents {
-  finder: Finder;
-  opener: RouteOpener;
+  finder: Pick<Finder, 'find' | 'remembers' | 'evict' | 'evicted'>;
+  opener: Pick<RouteOpener, 'open'>;
 }
 
 export interface RouterInit {
@@ -21,15 +23,22 @@ export interface RouterInit {
   random?: () => number;
 }
 
-/** The client's own fault, or its wish: another shard would answer the same. */
-const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['CANCELLED', 'CONTEXT_FULL', 'TURN_INVALID', 'GRAMMAR_INVALID', 'TOKEN_INVALID']);
+interface Wish {
+  readonly nLayer: number;
+  readonly positions: number;
+}
+
+/** The client's own fault: another shard would answer the same. */
+const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'CONTEXT_FULL', 'TURN_INVALID', 'GRAMMAR_INVALID', 'TOKEN_INVALID',
+]);
 
 /** Only busy: the next session may well find room. */
 const BUSY: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED']);
 
 /**
  * From a model to an open route: find, plan, open; a shard that refuses or fails is left out of the next try, and one that
- * fails, of the next sessions' too for a while.
+ * fails is avoided by the next sessions too for a while.
  */
 export class Router {
   readonly #components: RouterComponents;
@@ -41,37 +50,34 @@ export class Router {
   }
 
   /**
-   * @throws {MeshnetError} NO_ROUTE naming the gap; the last stage's refusal; CANCELLED; DEADLINE_EXCEEDED
+   * @throws {MeshnetError} NO_ROUTE naming the gap; the last stage's refusal; DEADLINE_EXCEEDED; CANCELLED or the reason
+   *   of the signal
    */
-  async open(modelDigest: Uint8Array, request: { nLayer: number; positions: number }, options: AbortOptions): Promise<OpenRoute> {
-    const timeout = AbortSignal.timeout(this.#init.openMs);
+  async open(modelDigest: Uint8Array, wish: Wish, options: AbortOptions): Promise<OpenRoute> {
+    const { attempts, openMs } = this.#init;
+    const timeout = AbortSignal.timeout(openMs);
     const signal = AbortSignal.any([options.signal, timeout]);
     const excluded = new Set<string>();
     let refusal: MeshnetError | undefined;
-    for (let attempt = 0; attempt < this.#init.attempts; attempt++) {
+    for (let attempt = 0; attempt < attempts; attempt++) {
       try {
-        const plan = await this.#plan(modelDigest, request, { excluded, signal });
-        return await this.#components.opener.open(plan, request.positions, { signal });
+        const plan = await this.#plan(modelDigest, wish, { excluded, signal });
+        return await this.#components.opener.open(plan, wish.positions, { signal });
       } catch (err) {
         if (options.signal.aborted) {
-          throw new MeshnetError('CANCELLED', undefined, { cause: err });
+          throw abortError(options.signal, 'opening a route');
         }
         if (timeout.aborted) {
-          throw new MeshnetError('DEADLINE_EXCEEDED', `no route was open within ${this.#init.openMs} ms`, {
-            cause: err, details: { timeoutMs: this.#init.openMs },
+          throw new MeshnetError('DEADLINE_EXCEEDED', `no route was open within ${openMs} ms`, {
+            cause: refusal ?? err, details: { timeoutMs: openMs },
           });
         }
         if (!(err instanceof StageError)) {
-          throw refusal ?? err;
-        }
-        if (FINAL.has(err.cause.code)) {
-          throw err.cause;
+          // That nobody else is left says less than why the last one refused.
+          throw isMeshnetError(err, 'NO_ROUTE') ? refusal ?? err : toMeshnetError(err);
         }
         refusal = err.cause;
-        excluded.add(candidateId(err.offer));
-        if (!BUSY.has(refusal.code)) {
-          this.#components.finder.evict(err.offer);
-        }
+        this.#leaveOut(err, excluded);
       }
     }
     throw refusal ?? new MeshnetError('NO_ROUTE');
@@ -83,22 +89,46 @@ export class Router {
     return uncovered(offers.map(({ range }) => range), nLayer).length === 0;
   }
 
+  #leaveOut({ offer, cause }: StageError, excluded: Set<string>): void {
+    if (FINAL.has(cause.code)) {
+      throw cause;
+    }
+    excluded.add(candidateId(offer));
+    if (!BUSY.has(cause.code)) {
+      this.#components.finder.evict(offer);
+    }
+  }
+
+  /** NO_ROUTE is said only after a fresh look-up: the missing layers may have come meanwhile. */
   async #plan(
-    modelDigest: Uint8Array, { nLayer, positions }: { nLayer: number; positions: number }, { excluded, signal }: { excluded: ReadonlySet<string>; signal: AbortSignal },
+    modelDigest: Uint8Array, wish: Wish, { excluded, signal }: AbortOptions & { excluded: ReadonlySet<string> },
   ): Promise<Stage<Offer>[]> {
     const { finder } = this.#components;
-    const plan = (candidates: readonly Offer[]): Stage<Offer>[] =>
-      planRoute({ nLayer, positions, candidates, excluded, random: this.#init.random }, this.#init.planner);
     if (excluded.size === 0 && finder.remembers(modelDigest)) {
-      try {
-        return plan(await finder.find(modelDigest, { signal }));
-      } catch (err) {
-        if (!isMeshnetError(err, 'NO_ROUTE')) {
-          throw err;
-        }
-        // The missing layers may have come meanwhile.
+      const candidates = await finder.find(modelDigest, { signal });
+      const plan = this.#planOver(candidates, wish, finder.evicted());
+      if (plan !== undefined) {
+        return plan;
       }
     }
-    return plan(await finder.find(modelDigest, { signal, fresh: true }));
+    const candidates = await finder.find(modelDigest, { signal, fresh: true });
+    const avoided = new Set([...excluded, ...finder.evicted()]);
+    // One that failed a moment ago, and answers, is better than none.
+    return this.#planOver(candidates, wish, avoided) ?? this.#planRoute(candidates, wish, excluded);
+  }
+
+  #planOver(candidates: readonly Offer[], wish: Wish, excluded: ReadonlySet<string>): Stage<Offer>[] | undefined {
+    try {
+      return this.#planRoute(candidates, wish, excluded);
+    } catch (err) {
+      if (isMeshnetError(err, 'NO_ROUTE')) {
+        return undefined;
+      }
+      throw err;
+    }
+  }
+
+  #planRoute(candidates: readonly Offer[], wish: Wish, excluded: ReadonlySet<string>): Stage<Offer>[] {
+    return planRoute({ ...wish, candidates, excluded, random: this.#init.random }, this.#init.planner);
   }
 }

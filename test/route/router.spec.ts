@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { MeshnetError, isMeshnetError, type ErrorCode } from '../../src/errors.ts';
 import { Finder } from '../../src/route/finder.ts';
 import type { Offer } from '../../src/route/offer.ts';
-import { StageError, type OpenRoute, type RouteOpener } from '../../src/route/opener.ts';
+import type { OpenRoute, RouteOpener } from '../../src/route/opener.ts';
 import { Router } from '../../src/route/router.ts';
+import { StageError } from '../../src/route/stage-error.ts';
 
 const MODEL = new Uint8Array(32).fill(1);
 const options = { signal: new AbortController().signal };
@@ -67,11 +68,21 @@ describe('route/router', () => {
     assert.deepEqual(mesh.opened, [['peer-0-6', 'spare']]);
   });
 
-  it('leaves a shard that failed out of the next sessions too', async () => {
+  it('avoids a shard that failed in the next sessions too', async () => {
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    mesh.refusals.set('peer-6-12', 'PEER_UNREACHABLE');
+    await mesh.open();
+    mesh.refusals.clear();
+    await mesh.open();
+    assert.deepEqual(mesh.opened, [['peer-0-6', 'spare'], ['peer-0-6', 'spare']]);
+  });
+
+  it('takes a shard that failed when nobody else has its layers', async () => {
     mesh.refusals.set('peer-6-12', 'PEER_UNREACHABLE');
     await assert.rejects(mesh.open(), code('PEER_UNREACHABLE'));
     mesh.refusals.clear();
-    await assert.rejects(mesh.open(), code('NO_ROUTE'));
+    await mesh.open();
+    assert.deepEqual(mesh.opened, [['peer-0-6', 'peer-6-12']]);
   });
 
   it('takes a shard that was only busy again for the next session', async () => {
