@@ -9,6 +9,8 @@ export interface Offer extends Candidate {
   readonly nLayer: number;
   /** Multiaddrs. */
   readonly addresses: readonly string[];
+  /** Of the boot that it was signed for; empty when it takes no direct connections. */
+  readonly seamCertificateSha256: Uint8Array;
   /** As it was signed, to be forwarded verbatim. */
   readonly signed: SignedAdvertisement;
 }
@@ -27,6 +29,7 @@ export function offerOf({ advertisement, signed }: AdvertisementRecord): Offer {
     cellsFree: advertisement.cellsFree,
     unverified: advertisement.health !== Health.SERVING,
     addresses: advertisement.addresses,
+    seamCertificateSha256: advertisement.seamCertificateSha256,
     signed,
   };
 }

@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import type { AbortOptions, PacketDialer } from '../worker/packet-duplex.ts';
 import type { LaneKey } from '../domain/lane.ts';
 import type { PathKind, RouteSummary, Stage } from '../domain/route.ts';
@@ -60,6 +60,9 @@ const DIALLERS_FAULT: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'PROTOCOL_VIOLATION',
 ]);
 
+/** A stage that does not believe what the other one signed. */
+const OTHERS_FAULT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['ADVERTISEMENT_INVALID', 'DIGEST_MISMATCH']);
+
 /** Admits all stages in parallel, links every seam and opens the entry seam (SPEC.md §4, §5). */
 export class RouteOpener {
   readonly #components: RouteOpenerComponents;
@@ -108,6 +111,10 @@ export class RouteOpener {
         })),
         prefillDtype: DType.DTYPE_F32, decodeDtype: DType.DTYPE_F32,
       }, answer);
+      if (!isOfBoot(admitted, offer)) {
+        await stream.release('PEER_MISMATCH', { timeoutMs: this.#init.closeMs });
+        throw new MeshnetError('PEER_MISMATCH', 'the shard was started again since it was found', { details: { stage: lane.stage } });
+      }
       return { offer, lane, stream, admitted };
     });
   }
@@ -126,7 +133,7 @@ export class RouteOpener {
   #link({ stage, end }: LinkEnd, other: LinkEnd, { dial, signal }: AbortOptions & { dial: boolean }): Promise<WirePath> {
     const { answerMs } = this.#init;
     const faulty = ({ code }: MeshnetError): Offer =>
-      dial && !DIALLERS_FAULT.has(code) ? other.stage.offer : stage.offer;
+      OTHERS_FAULT.has(code) || (dial && !DIALLERS_FAULT.has(code)) ? other.stage.offer : stage.offer;
     return blame(faulty, async () => {
       const { path } = await stage.stream.link({
         end, dial, attempt: 1, deadlineMs: answerMs, peerLane: other.stage.lane, ticket: ticketOf(other),
@@ -195,6 +202,13 @@ export class RouteOpener {
 
 async function abortOnEnd(stream: AdmissionStream, lost: AbortController): Promise<void> {
   lost.abort(await stream.ended ?? new MeshnetError('STREAM_ENDED', 'a stage ended the session'));
+}
+
+/** Every boot has a certificate of its own: another one would make the neighbours refuse the Link. */
+function isOfBoot({ seamCertificate }: Admitted, { seamCertificateSha256 }: Offer): boolean {
+  return seamCertificate.byteLength === 0
+    ? seamCertificateSha256.byteLength === 0
+    : createHash('sha256').update(seamCertificate).digest().equals(seamCertificateSha256);
 }
 
 function ticketOf({ stage: { admitted, offer }, end }: LinkEnd): Uint8Array {
