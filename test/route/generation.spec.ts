@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict';
+import { MeshnetError } from '../../src/errors.ts';
+import { Finish } from '../../src/proto/seam_pb.js';
+import { EntrySeam, type TurnInit } from '../../src/route/entry-seam.ts';
+import { RouteGeneration } from '../../src/route/generation.ts';
+import type { OpenRoute } from '../../src/route/opener.ts';
+import { code, Head, LANE, loopFrame, MODEL, soon } from './rig.ts';
+
+const TURN: TurnInit = { turn: 1, start: 0, ids: [1, 2], maxTokens: 4, logprobs: -1 };
+
+/** A route whose head is in the test's hand, and the reasons that it was closed with. */
+class TestRoute implements OpenRoute {
+  readonly summary = { epoch: 1, stages: [] };
+  readonly positions = 64;
+  readonly leases = new AbortController();
+  readonly head = new Head();
+  readonly entry = new EntrySeam(this.head.near, { lane: LANE, modelDigest: MODEL, positions: 64, cancelMs: 50 });
+  readonly closed: (MeshnetError | undefined)[] = [];
+  readonly over = Promise.withResolvers<undefined>();
+
+  get lost(): AbortSignal {
+    return this.leases.signal;
+  }
+
+  async close(reason?: MeshnetError): Promise<void> {
+    this.closed.push(reason);
+    this.over.resolve(undefined);
+  }
+}
+
+describe('route/generation', () => {
+  let route: TestRoute;
+
+  beforeEach(async () => {
+    route = new TestRoute();
+    await Promise.all([route.entry.open(soon()), route.head.opened()]);
+  });
+
+  it('yields steps and closes in order after the finish', async () => {
+    const steps = Array.fromAsync(new RouteGeneration(route, TURN, soon()));
+    await route.head.turn();
+    await route.head.send(loopFrame([5]));
+    await route.head.send(loopFrame([6], Finish.MAX_TOKENS));
+    assert.deepEqual(await steps, [{ ids: [5] }, { ids: [6], finish: 'max_tokens' }]);
+    assert.deepEqual(route.closed, [undefined]);
+  });
+
+  it('closes in order too when the reader leaves at the finish', async () => {
+    const reading = (async () => {
+      for await (const step of new RouteGeneration(route, TURN, soon())) {
+        if (step.finish !== undefined) {
+          break;
+        }
+      }
+    })();
+    await route.head.turn();
+    await route.head.send(loopFrame([6], Finish.END));
+    await reading;
+    assert.deepEqual(route.closed, [undefined]);
+  });
+
+  it('cancels the turn, then releases, when the reader leaves early', async () => {
+    const reading = (async () => {
+      for await (const step of new RouteGeneration(route, TURN, soon())) {
+        assert.deepEqual(step.ids, [5]);
+        break;
+      }
+    })();
+    await route.head.turn();
+    await route.head.send(loopFrame([5]));
+    assert.equal((await route.head.next())?.cancel?.turn, 1);
+    await reading;
+    assert.equal(route.closed[0]?.code, 'CANCELLED');
+  });
+
+  it('ends with the reason of the signal, which is what the client is told', async () => {
+    const gone = new AbortController();
+    const steps = Array.fromAsync(new RouteGeneration(route, TURN, { signal: gone.signal }));
+    steps.catch(() => undefined);
+    await route.head.turn();
+    gone.abort(new MeshnetError('DRAINING', 'the node is stopping'));
+    await assert.rejects(steps, code('DRAINING'));
+    assert.equal(route.closed[0]?.code, 'DRAINING');
+  });
+
+  it('says why a stage was lost rather than that a stream broke', async () => {
+    const steps = Array.fromAsync(new RouteGeneration(route, TURN, soon()));
+    steps.catch(() => undefined);
+    await route.head.turn();
+    route.leases.abort(new MeshnetError('WORKER_LOST', 'the worker of this stage was lost', { details: { faultStage: 1 } }));
+    await route.head.vanish();
+    await assert.rejects(steps, code('WORKER_LOST'));
+    assert.equal(route.closed[0]?.code, 'WORKER_LOST');
+  });
+
+  it('gives a route back that nobody reads', async () => {
+    const generation = new RouteGeneration(route, TURN, { ...soon(), readMs: 10 });
+    await route.over.promise;
+    assert.equal(route.closed[0]?.code, 'DEADLINE_EXCEEDED');
+    await assert.rejects(Array.fromAsync(generation), code('DEADLINE_EXCEEDED'));
+  });
+
+  it('gives a route back when the signal fires before anybody reads', async () => {
+    const gone = new AbortController();
+    const generation = new RouteGeneration(route, TURN, { signal: gone.signal });
+    gone.abort(new MeshnetError('CANCELLED', 'the client has gone'));
+    await route.over.promise;
+    await assert.rejects(Array.fromAsync(generation), code('CANCELLED'));
+    assert.equal(route.closed.length, 1);
+  });
+
+  it('gives a route back when a stage is lost before anybody reads, or the signal has fired already', async () => {
+    const generation = new RouteGeneration(route, TURN, soon());
+    route.leases.abort(new MeshnetError('LEASE_EXPIRED'));
+    await route.over.promise;
+    await assert.rejects(Array.fromAsync(generation), code('LEASE_EXPIRED'));
+
+    const late = new TestRoute();
+    await assert.rejects(Array.fromAsync(new RouteGeneration(late, TURN, { signal: AbortSignal.abort() })), code('CANCELLED'));
+    assert.equal(late.closed.length, 1);
+  });
+
+  it('is read once', async () => {
+    const generation = new RouteGeneration(route, TURN, soon());
+    const steps = Array.fromAsync(generation);
+    await route.head.turn();
+    await route.head.send(loopFrame([6], Finish.END));
+    await steps;
+    await assert.rejects(Array.fromAsync(generation), code('ALREADY_STOPPED'));
+  });
+});
