@@ -53,7 +53,7 @@ export class Mesh {
   async node(name: string, args: readonly string[]): Promise<NodeProcess> {
     const node = new NodeProcess([
       '--lab', '--dht-server', '--cache-dir', CACHE, '--data-dir', this.dataDir(name), '--log-level', 'warn',
-      '--listen', '/ip4/127.0.0.1/tcp/0', '--api-port', '0', ...args,
+      ...(args.includes('--listen') ? [] : ['--listen', '/ip4/127.0.0.1/tcp/0']), '--api-port', '0', ...args,
     ]);
     this.#nodes.push(node);
     await node.waitFor('listening', AbortSignal.timeout(READY_MS));
