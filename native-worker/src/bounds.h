@@ -43,7 +43,7 @@ inline constexpr size_t kMaxUnackedExemptBytes = 8 << 20;  // of frames that nee
 inline constexpr size_t kMaxQueuedFrames = 4096;           // waiting for the transport
 inline constexpr uint32_t kAckEveryFrames = 16;
 inline constexpr size_t kAckEveryBytes = 64 * 1024;
-inline constexpr uint64_t kMaxCreditBytes = uint64_t{1} << 32;
+inline constexpr uint64_t kMaxCreditBytes = 256 << 20;  // that a peer can make us queue; two chunks of 4096 x 8192 f32
 inline constexpr uint32_t kMaxExemptFramesPerSecond = 16384;  // decode and control: ten times what a ring can turn
 
 // Time, in milliseconds.

@@ -215,7 +215,8 @@ Status Seam::Take(uint32_t attempt, const ParsedFrame & parsed, FrameKind kind, 
   }
   if (kind == FrameKind::kCredit) {
     *fresh = true;
-    return sender_.AddCredit(frame.credit().bytes());
+    sender_.AddCredit(frame.credit().bytes());
+    return {};
   }
   if (!IsSequenced(kind)) {
     *fresh = kind == FrameKind::kError;

@@ -48,13 +48,9 @@ void SeamSender::SetCredit(uint64_t bytes) {
   credit_ = static_cast<int64_t>(std::min(bytes, kMaxCreditBytes)) - static_cast<int64_t>(prefill_bytes_ + reserved_);
 }
 
-Status SeamSender::AddCredit(uint64_t bytes) {
+void SeamSender::AddCredit(uint64_t bytes) {
   const auto limit = static_cast<int64_t>(kMaxCreditBytes);
-  if (bytes > kMaxCreditBytes || credit_ > limit - static_cast<int64_t>(bytes)) {
-    return {Code::kLimitExceeded, "more credit than a seam may hold"};
-  }
-  credit_ += static_cast<int64_t>(bytes);
-  return {};
+  credit_ = std::min(limit, credit_ + static_cast<int64_t>(std::min(bytes, kMaxCreditBytes)));
 }
 
 bool SeamSender::Reserve(uint64_t bytes) {

@@ -34,7 +34,8 @@ class SeamSender {
 
   // Credit of a new stream, as its Open or Opened says it: what the other end will still accept from `next_seq` on.
   void SetCredit(uint64_t bytes);
-  Status AddCredit(uint64_t bytes);
+  // More than kMaxCreditBytes in all is not used.
+  void AddCredit(uint64_t bytes);
   // All or nothing.
   bool Reserve(uint64_t bytes);
 

@@ -77,6 +77,59 @@ TEST(Control, answers_the_same_tokens_with_one_two_and_three_stages) {
   EXPECT_EQ(three.Run(more, 8), second);
 }
 
+TEST(Control, answers_the_same_tokens_over_a_bridge) {
+  WorkerProcess whole("0-3"), head("0-1", {"--no-direct"}), tail("1-3", {"--no-direct"});
+  for (auto * worker : {&whole, &head, &tail}) ASSERT_EQ(worker->WaitReady().state(), wk::STATE_READY);
+  const auto prompt = Prompt(90, 8);
+  TestSession one({&whole}, 'm'), two({&head, &tail}, 'n', 128, TestSession::Path::kBridge);
+  EXPECT_EQ(two.Run(prompt, 12), one.Run(prompt, 12));
+  two.entry().SendClose();
+  EXPECT_TRUE(two.entry().NextOf(FrameKind::kClose));
+}
+
+TEST(Control, hears_bridged_streams_from_its_node_and_the_named_peer_only) {
+  WorkerProcess whole("0-3");
+  ASSERT_EQ(whole.WaitReady().state(), wk::STATE_READY);
+  TestSession session({&whole}, 'o');
+  const std::string ticket = session.ticket(0, wk::SEAM_ROLE_ENTRY);
+  const auto open = [&](const SeamClient::Metadata & metadata) {
+    auto client = std::make_unique<SeamClient>(whole.channel(), metadata);
+    client->set_lane(session.key(0));
+    client->SendFrame(EntryOpen(2, 128));
+    return client;
+  };
+  EXPECT_EQ(open({{"meshnet-ticket-bin", ticket}, {"meshnet-peer", "gateway"}})->WaitEnd().error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(open({{"meshnet-ticket-bin", ticket},
+                  {"meshnet-token-bin", std::string(kTokenBytes, 'x')},
+                  {"meshnet-peer", "gateway"}})
+                ->WaitEnd()
+                .error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(open({{"meshnet-ticket-bin", ticket}, {"meshnet-token-bin", whole.token()}, {"meshnet-peer", "other"}})
+                ->NextError(),
+            Code::kPeerMismatch);
+  EXPECT_EQ(open({{"meshnet-ticket-bin", std::string(kTicketBytes, 'x')},
+                  {"meshnet-token-bin", whole.token()},
+                  {"meshnet-peer", "gateway"}})
+                ->NextError(),
+            Code::kTicketInvalid);
+  // The seam that was open has not noticed.
+  EXPECT_EQ(session.Run(Prompt(5, 9), 3).size(), 3u);
+}
+
+TEST(Control, answers_a_frozen_stage_within_its_deadline) {
+  WorkerProcess head("0-1"), tail("1-3");
+  for (auto * worker : {&head, &tail}) ASSERT_EQ(worker->WaitReady().state(), wk::STATE_READY);
+  TestSession session({&head, &tail}, 'p', 512);
+  session.SendTurn(Prompt(5, 10), 400);
+  ASSERT_TRUE(session.entry().NextOf(FrameKind::kRun));
+  tail.Signal(SIGSTOP);
+  // Keepalive: ten seconds to ask, five to answer.
+  EXPECT_EQ(session.entry().NextError(std::chrono::seconds(25)), Code::kStreamEnded);
+  tail.Signal(SIGCONT);
+}
+
 TEST(Control, closes_in_order_with_matching_digests) {
   WorkerProcess head("0-1"), tail("1-3");
   for (auto * worker : {&head, &tail}) ASSERT_EQ(worker->WaitReady().state(), wk::STATE_READY);

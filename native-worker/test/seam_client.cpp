@@ -69,11 +69,11 @@ void SeamClient::SendClose() {
   SendNext(std::move(frame));
 }
 
-std::optional<Frame> SeamClient::Next() {
+std::optional<Frame> SeamClient::Next(std::chrono::seconds patience) {
   std::string packet;
   {
     std::unique_lock lock(inbox_->mu);
-    inbox_->news.wait_for(lock, kPatience, [&] { return !inbox_->packets.empty() || inbox_->end; });
+    inbox_->news.wait_for(lock, patience, [&] { return !inbox_->packets.empty() || inbox_->end; });
     if (inbox_->packets.empty()) return std::nullopt;
     packet = std::move(inbox_->packets.front());
     inbox_->packets.pop_front();
@@ -103,8 +103,8 @@ std::optional<Frame> SeamClient::NextOf(FrameKind kind) {
   return std::nullopt;
 }
 
-Code SeamClient::NextError() {
-  while (auto frame = Next()) {
+Code SeamClient::NextError(std::chrono::seconds patience) {
+  while (auto frame = Next(patience)) {
     if (frame->has_error()) return CodeFrom(frame->error().code());
   }
   return Code::kOk;

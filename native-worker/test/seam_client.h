@@ -4,6 +4,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -42,12 +43,12 @@ class SeamClient {
   // An orderly half close.
   void EndWriting() { stream_->Finish(); }
 
-  // The next packet's frame. Nothing when the stream has ended or ten seconds have passed.
-  std::optional<Frame> Next();
+  // The next packet's frame. Nothing when the stream has ended or the time has passed.
+  std::optional<Frame> Next(std::chrono::seconds patience = std::chrono::seconds(10));
   // Frames until one of that kind; nothing when none comes.
   std::optional<Frame> NextOf(FrameKind kind);
   // The code of the next Error frame; kOk when the stream ends without one.
-  Code NextError();
+  Code NextError(std::chrono::seconds patience = std::chrono::seconds(10));
   // The status of the ended call; fails the test after ten seconds.
   grpc::Status WaitEnd();
 

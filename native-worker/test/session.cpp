@@ -52,8 +52,8 @@ wk::AdmitRequest TestSession::MakeAdmit(const std::string & session, uint32_t st
   return request;
 }
 
-TestSession::TestSession(std::vector<WorkerProcess *> stages, char id, uint32_t positions)
-    : stages_(std::move(stages)), session_(kSessionBytes, id) {
+TestSession::TestSession(std::vector<WorkerProcess *> stages, char id, uint32_t positions, Path path)
+    : stages_(std::move(stages)), path_(path), session_(kSessionBytes, id) {
   const auto n = static_cast<uint32_t>(stages_.size());
   admitted_.resize(n);
   described_.resize(n);
@@ -96,7 +96,7 @@ void TestSession::Link(uint32_t listener, wk::SeamRole listening, uint32_t diall
     wk::LinkRequest link;
     *link.mutable_lane() = lane(here);
     link.set_role(role);
-    link.set_peer_certificate_sha256(Sha256(described_[there].certificate()));
+    if (path_ == Path::kDirect) link.set_peer_certificate_sha256(Sha256(described_[there].certificate()));
     link.set_peer_id("node" + std::to_string(there));
     link.set_attempt(1);
     link.set_timeout_ms(10000);
@@ -107,11 +107,27 @@ void TestSession::Link(uint32_t listener, wk::SeamRole listening, uint32_t diall
   auto status = stages_[listener]->stub().Link(expect.get(), request(listener, listening, dialler), &reply);
   EXPECT_TRUE(status.ok()) << status.error_message();
   auto dialled = request(dialler, dialling, listener);
-  dialled.mutable_direct()->add_endpoints("127.0.0.1:" + std::to_string(described_[listener].seam_port()));
-  dialled.mutable_direct()->set_certificate(described_[listener].certificate());
-  dialled.set_ticket(ticket(listener, listening));
+  Aim(listener, listening, dialler, &dialled);
   status = stages_[dialler]->stub().Link(dial.get(), dialled, &reply);
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+void TestSession::Aim(uint32_t listener, wk::SeamRole listening, uint32_t dialler, wk::LinkRequest * link) {
+  link->set_ticket(ticket(listener, listening));
+  if (path_ == Path::kDirect) {
+    link->mutable_direct()->add_endpoints("127.0.0.1:" + std::to_string(described_[listener].seam_port()));
+    link->mutable_direct()->set_certificate(described_[listener].certificate());
+    return;
+  }
+  const std::string id = "bridge" + std::to_string(bridges_.size());
+  const std::string socket = stages_[dialler]->socket_path() + "-" + id;
+  bridges_.push_back(
+      std::make_unique<Bridge>(socket, id, stages_[listener]->channel(),
+                               SeamClient::Metadata{{"meshnet-ticket-bin", ticket(listener, listening)},
+                                                    {"meshnet-token-bin", stages_[listener]->token()},
+                                                    {"meshnet-peer", "node" + std::to_string(dialler)}}));
+  link->mutable_bridge()->set_socket_path(socket);
+  link->mutable_bridge()->set_bridge_id(id);
 }
 
 void TestSession::OpenEntry(uint32_t positions) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bridge.h"
 #include "seam_client.h"
 #include "worker_process.h"
 
@@ -13,8 +14,10 @@ namespace meshnet {
 
 class TestSession {
  public:
-  // Admits to every worker in order, links neighbours directly, opens the entry seam. Fails the test on a refusal.
-  TestSession(std::vector<WorkerProcess *> stages, char id, uint32_t positions = 128);
+  enum class Path { kDirect, kBridge };
+
+  // Admits to every worker in order, links neighbours, opens the entry seam. Fails the test on a refusal.
+  TestSession(std::vector<WorkerProcess *> stages, char id, uint32_t positions = 128, Path path = Path::kDirect);
 
   SeamClient & entry() { return *entry_; }
   LaneKey key(uint32_t stage) const { return {session_, 1, stage}; }
@@ -34,7 +37,12 @@ class TestSession {
   void Link(uint32_t listener, worker::v1::SeamRole listening, uint32_t dialler, worker::v1::SeamRole dialling);
   void OpenEntry(uint32_t positions);
 
+  // How the dialler reaches the listener.
+  void Aim(uint32_t listener, worker::v1::SeamRole listening, uint32_t dialler, worker::v1::LinkRequest * link);
+
   std::vector<WorkerProcess *> stages_;
+  Path path_;
+  std::vector<std::unique_ptr<Bridge>> bridges_;
   std::string session_;
   std::vector<worker::v1::AdmitReply> admitted_;
   std::vector<worker::v1::Description> described_;
