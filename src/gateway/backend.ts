@@ -115,7 +115,7 @@ export interface Generation extends AsyncIterable<TokenEvent> {
 }
 
 export interface Health {
-  /** Whether any model can be answered now. */
+  /** Whether this node does what it was started for: with a shard, that it serves. */
   ready: boolean;
   /** Facts for a person or a monitor: counts and states, no secrets. */
   details: Record<string, unknown>;

@@ -1,11 +1,13 @@
 import { MeshnetError } from '../errors.ts';
 import { RouteGeneration } from '../route/generation.ts';
 import type { Router } from '../route/router.ts';
-import type { AbortOptions, Backend, Generation, GenerationRequest, Health, ModelCard, TextService } from './backend.ts';
+import type {
+  AbortOptions, Backend, Generation, GenerationRequest, Health, ModelCard, TextService,
+} from './backend.ts';
 import type { UsedModel } from './used-model.ts';
 
 export interface MeshBackendComponents {
-  readonly router: Router;
+  readonly router: Pick<Router, 'open'>;
   readonly models: readonly UsedModel[];
   readonly health: () => Health;
 }
@@ -38,8 +40,8 @@ export class MeshBackend implements Backend {
     const route = await this.#components.router.open(model.init.digest, { nLayer, positions }, options);
     const { sampling } = request;
     return new RouteGeneration(route, {
-      turn: 1, start: 0, ids: request.ids, maxTokens: request.maxTokens, grammar: request.grammar ?? '', logprobs: request.logprobs,
-      ignoreEnd: request.ignoreEnd ?? false, sampling,
+      turn: 1, start: 0, ids: request.ids, maxTokens: request.maxTokens, logprobs: request.logprobs, sampling,
+      grammar: request.grammar ?? '', ignoreEnd: request.ignoreEnd ?? false,
     }, options);
   }
 

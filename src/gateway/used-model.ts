@@ -1,9 +1,11 @@
 import { toString as bytesToString } from 'uint8arrays/to-string';
+import { MeshnetError } from '../errors.ts';
 import type { IdentifiedModel } from '../model/digest.ts';
 import type { Models } from '../model/models.ts';
+import { abortError, within } from '../net/wait.ts';
 import type { Router } from '../route/router.ts';
 import type { TextProcess } from '../worker/text-process.ts';
-import type { AbortOptions, ModelCard } from './backend.ts';
+import type { AbortOptions, ModelCard, TextService } from './backend.ts';
 
 /** Manifest and header of a model from the peers that have them, checked (SPEC.md §2). */
 export interface HeaderSource {
@@ -12,11 +14,11 @@ export interface HeaderSource {
 }
 
 export interface UsedModelComponents {
-  readonly models: Models;
-  readonly router: Router;
+  readonly models: Pick<Models, 'manifest' | 'keepManifest' | 'headerFile' | 'keepHeader'>;
+  readonly router: Pick<Router, 'covers'>;
   readonly headers: HeaderSource;
   /** A text process on a GGUF file, not started. */
-  readonly newText: (modelPath: string) => TextProcess;
+  readonly newText: (modelPath: string) => ModelText;
 }
 
 export interface UsedModelInit {
@@ -33,9 +35,12 @@ export interface UsedModelInit {
   readonly coverageMs?: number;
 }
 
+/** What is used of a text process. */
+export type ModelText = TextService & Pick<TextProcess, 'start' | 'stop' | 'ready' | 'description'>;
+
 interface Opened {
   readonly nLayer: number;
-  readonly text: TextProcess;
+  readonly text: ModelText;
 }
 
 /** A model that clients of this node may name: its vocabulary here, its layers elsewhere. */
@@ -70,7 +75,8 @@ export class UsedModel {
   }
 
   /**
-   * Vocabulary and layer count. A failure is not remembered: the next caller tries again.
+   * Vocabulary and layer count. Whoever leaves does not stop it for the others, and a failure is not remembered: the next
+   * caller tries again.
    *
    * @throws {MeshnetError} NO_ROUTE when nobody has the header, DIGEST_MISMATCH, MODEL_CORRUPT, TEXT_FAILED, CANCELLED
    */
@@ -78,20 +84,15 @@ export class UsedModel {
     if (this.#opened !== undefined) {
       return this.#opened;
     }
-    this.#opening ??= this.#open().finally(() => { this.#opening = undefined; });
-    const { promise: aborted, reject } = Promise.withResolvers<never>();
-    const onAbort = (): void => { reject(signal.reason as Error); };
-    signal.addEventListener('abort', onAbort, { once: true });
-    try {
-      signal.throwIfAborted();
-      return await Promise.race([this.#opening, aborted]);
-    } finally {
-      signal.removeEventListener('abort', onAbort);
+    if (signal.aborted) {
+      throw abortError(signal, 'opening a model');
     }
+    this.#opening ??= this.#open().finally(() => { this.#opening = undefined; });
+    return await within(this.#opening, 'opening a model', { signal });
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort();
+    this.#stop.abort(new MeshnetError('DRAINING', 'the node stops'));
     await this.#opening?.catch(() => undefined);
     await this.#lookUp;
     await this.#opened?.text.stop();
@@ -126,7 +127,8 @@ export class UsedModel {
 
   #refresh(): void {
     const now = performance.now();
-    if (this.#lookUp !== undefined || this.#stop.signal.aborted || now - this.#lookedUpAt < (this.init.coverageMs ?? 2000)) {
+    const isFresh = now - this.#lookedUpAt < (this.init.coverageMs ?? 2000);
+    if (isFresh || this.#lookUp !== undefined || this.#stop.signal.aborted) {
       return;
     }
     this.#lookUp = this.#cover().finally(() => {
@@ -140,7 +142,8 @@ export class UsedModel {
     const options = { signal: this.#stop.signal };
     try {
       const { nLayer } = await this.open(options);
-      this.#coverage = await this.#components.router.covers(this.init.digest, nLayer, options) ? 'complete' : 'incomplete';
+      const complete = await this.#components.router.covers(this.init.digest, nLayer, options);
+      this.#coverage = complete ? 'complete' : 'incomplete';
     } catch {
       this.#coverage = 'unknown';
     }
