@@ -18,16 +18,14 @@ export class NodeProcess {
   readonly #waiting = new Set<() => void>();
   #stderr = '';
 
-  constructor(args: readonly string[]) {
-    this.#child = spawn(process.execPath, [PROGRAM, 'up', '--json', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  constructor(args: readonly string[], program: string = PROGRAM) {
+    this.#child = spawn(process.execPath, [program, 'up', '--json', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr = (this.#stderr + text).slice(-STDERR_BYTES);
     });
     const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
-    lines.on('line', (line) => {
-      this.#events.push(JSON.parse(line) as NodeEvent);
-      this.#wake();
-    });
+    lines.on('line', (line) => { this.#take(line); });
+    this.#child.once('error', (err) => { this.#stderr += `${err.message}\n`; });
     this.exited = new Promise((resolve) => {
       this.#child.once('close', () => {
         resolve();
@@ -57,7 +55,9 @@ export class NodeProcess {
   async waitFor(what: 'listening' | 'serving', signal: AbortSignal): Promise<void> {
     while (!this.#events.some((event) => event.event === what || (event.event === 'shard' && event.state === what))) {
       if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
-        throw new MeshnetError('NODE_NOT_RUNNING', `a node ended early: ${this.#stderr.trim()}`, { details: { exitCode: this.#child.exitCode } });
+        throw new MeshnetError('NODE_NOT_RUNNING', `a node ended early: ${this.#stderr.trim()}`, {
+          details: { exitCode: this.#child.exitCode },
+        });
       }
       if (signal.aborted) {
         throw givenUp(signal, `a node is not ${what} in time: ${this.#stderr.trim()}`);
@@ -77,6 +77,16 @@ export class NodeProcess {
 
   kill(signal: NodeJS.Signals): void {
     this.#child.kill(signal);
+  }
+
+  /** A line that is no event is somebody's last words, as those on stderr. */
+  #take(line: string): void {
+    try {
+      this.#events.push(JSON.parse(line) as NodeEvent);
+    } catch {
+      this.#stderr += `${line}\n`;
+    }
+    this.#wake();
   }
 
   #nextEvent(signal: AbortSignal): Promise<void> {

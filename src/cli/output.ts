@@ -23,15 +23,34 @@ export function exitCodeOf(err: unknown): number {
 
 /** One line of NDJSON on stdout. */
 export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value, (_key, inner: unknown) => typeof inner === 'bigint' ? inner.toString() : inner)}\n`);
+  const line = JSON.stringify(value, (_key, inner: unknown) => typeof inner === 'bigint' ? inner.toString() : inner);
+  process.stdout.write(`${line}\n`);
 }
 
 /** For people on stderr; with `json` as `{error}` on stdout too. */
 export function printError(err: unknown, json: boolean): void {
-  process.stderr.write(`${formatError(err)}\n`);
+  process.stderr.write(`${printable(formatError(err))}\n`);
   if (json) {
     const { code, message, details } = toMeshnetError(err);
     printJson({ error: { code, message, details } });
+  }
+}
+
+/** Text of a model. A terminal gets it without what would control the terminal. */
+export function printText(text: string): void {
+  process.stdout.write(process.stdout.isTTY ? printable(text) : text);
+}
+
+/** Peers and models choose these characters: none of them may move a cursor, set a title or fill the clipboard. */
+export function printable(text: string): string {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, '\ufffd');
+}
+
+/** @throws {MeshnetError} CONFIG_INVALID for what yargs took for a number */
+export function assertCount(field: string, value: number | undefined): void {
+  if (value !== undefined && !(Number.isSafeInteger(value) && value > 0)) {
+    throw new MeshnetError('CONFIG_INVALID', `--${field} wants a whole number above 0`, { details: { field } });
   }
 }
 

@@ -41,7 +41,8 @@ export function createPullCommand(parts: PullParts = PARTS): CommandModule<objec
       .option('cache-dir', { type: 'string', describe: 'Models, manifests and headers' })
       .option('json', {
         type: 'boolean',
-        describe: 'Lines {phase, done, total, rate, eta} in bytes and seconds, then {model, path, manifest, digest, sha256, bytes, architecture, layers}',
+        describe: 'Lines {phase, done, total, rate, eta} in bytes and seconds, then ' +
+          '{model, path, manifest, digest, sha256, bytes, architecture, layers}',
       })
       .epilogue(
         'A download that stops keeps its part and goes on from there when the command runs again.\n' +

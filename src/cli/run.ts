@@ -8,7 +8,8 @@ import { pullCommand } from './pull.ts';
 import { statusCommand } from './status.ts';
 import { upCommand } from './up.ts';
 
-const { version } = JSON.parse(readFileSync(path.join(import.meta.dirname, '..', '..', 'package.json'), 'utf8')) as { version: string };
+const PACKAGE = path.join(import.meta.dirname, '..', '..', 'package.json');
+const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string };
 
 /** Runs one command line; gives the exit code. */
 export async function runCli(argv: readonly string[]): Promise<number> {

@@ -15,27 +15,51 @@ export function writeRuntimeFile(dataDir: string, content: RuntimeFile): void {
   writeFileSync(fileIn(dataDir), JSON.stringify(content), { mode: 0o600 });
 }
 
-export function removeRuntimeFile(dataDir: string): void {
+/** Unless another node has taken over the directory. */
+export function removeRuntimeFile(dataDir: string, pid: number): void {
+  try {
+    if (schema.parse(JSON.parse(readFileSync(fileIn(dataDir), 'utf8'))).pid !== pid) {
+      return;
+    }
+  } catch {
+    // Unreadable: of no use to anybody.
+  }
   rmSync(fileIn(dataDir), { force: true });
 }
 
 /** @throws {MeshnetError} NODE_NOT_RUNNING */
 export function readRuntimeFile(dataDir: string): RuntimeFile {
-  let found: RuntimeFile;
-  try {
-    found = schema.parse(JSON.parse(readFileSync(fileIn(dataDir), 'utf8')));
-    process.kill(found.pid, 0);
-  } catch (cause) {
-    throw new MeshnetError('NODE_NOT_RUNNING', `no node runs from ${dataDir}`, { cause, details: { dataDir } });
+  const found = contentOf(dataDir);
+  if (found === undefined || !isRunning(found.pid)) {
+    throw new MeshnetError('NODE_NOT_RUNNING', `no node runs from ${dataDir}`);
   }
   return found;
+}
+
+/** Undefined when there is none, or none that this version can read. */
+function contentOf(dataDir: string): RuntimeFile | undefined {
+  try {
+    return schema.parse(JSON.parse(readFileSync(fileIn(dataDir), 'utf8')));
+  } catch {
+    return undefined;
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (err) {
+    // Somebody else's, but there.
+    return (err as NodeJS.ErrnoException).code === 'EPERM';
+  }
 }
 
 /** Base URL of the local node's API: the flag, or what the running node wrote. */
 export function apiOf(flag: string | undefined, dataDir: string): string {
   const api = flag ?? readRuntimeFile(dataDir).api;
   if (api === undefined) {
-    throw new MeshnetError('NODE_NOT_RUNNING', 'the node that runs has no API', { details: { dataDir } });
+    throw new MeshnetError('NODE_NOT_RUNNING', `the node that runs from ${dataDir} has no API`);
   }
   return api;
 }

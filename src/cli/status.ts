@@ -1,7 +1,7 @@
 import type { CommandModule } from 'yargs';
 import { loadConfig } from '../config.ts';
 import { ApiClient } from './api-client.ts';
-import { EXIT, interruptSignal, printJson } from './output.ts';
+import { interruptSignal, printable, printJson } from './output.ts';
 import { shortPeer } from './route-text.ts';
 import { apiOf } from './runtime-file.ts';
 
@@ -11,11 +11,13 @@ interface StatusArguments {
   json?: boolean;
 }
 
-interface StatusBody {
+/** What `/health` answers, as far as it is shown. */
+export interface StatusBody {
   status: string;
   node?: { peerId: string; addresses: string[]; peers: number; upSeconds: number };
   shard?: {
-    state: string; verified: boolean; architecture: string; layers: [number, number]; nLayer: number; lanes: number;
+    state: string; verified: boolean; progress: number; architecture: string; layers: [number, number];
+    nLayer: number; lanes: number;
     cellsFree: number; cellsTotal: number; weightBytes: number; kvBytes: number; seamPort: number;
     error?: { code: string; message: string };
   };
@@ -32,36 +34,36 @@ export const statusCommand: CommandModule<object, StatusArguments> = {
   handler: async (argv) => {
     const config = loadConfig({ dataDir: argv['data-dir'] });
     const client = new ApiClient(apiOf(argv.api, config.dataDir), config.api.key);
-    const body = await client.get<StatusBody>('/health', AbortSignal.any([interruptSignal(), AbortSignal.timeout(5000)]));
+    const body = await client.health<StatusBody>(interruptSignal());
     if (argv.json === true) {
       printJson(body);
     } else {
       process.stdout.write(`${lines(body).join('\n')}\n`);
     }
-    process.exitCode = EXIT.ok;
   },
 };
 
-function lines({ status, node, shard, models }: StatusBody): string[] {
-  const found = [`Meshnet  node ${shortPeer(node?.peerId ?? '?')}  up ${duration(node?.upSeconds ?? 0)}  ${status.toUpperCase()}`];
-  if (shard !== undefined) {
-    const [first, last] = shard.layers;
-    found.push(
-      ` Serving   ${shard.architecture} layers ${first}-${last} of ${shard.nLayer}  ${shard.state}${shard.verified ? '' : ', unverified'}  ${shard.lanes} sessions`,
-      ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${shard.cellsTotal - shard.cellsFree}/${shard.cellsTotal}`,
-    );
-    if (shard.error !== undefined) {
-      found.push(` Problem   E_${shard.error.code}: ${shard.error.message}`);
-    }
-  }
-  for (const { id, coverage } of models ?? []) {
-    found.push(` Model     ${id}  layers known now: ${coverage}`);
-  }
-  found.push(
+export function lines({ status, node, shard, models }: StatusBody): string[] {
+  const who = shortPeer(node?.peerId ?? '?');
+  return [
+    `Meshnet  node ${who}  up ${duration(node?.upSeconds ?? 0)}  ${status.toUpperCase()}`,
+    ...(shard === undefined ? [] : shardLines(shard)),
+    ...(models ?? []).map(({ id, coverage }) => ` Model     ${id}  layers known now: ${coverage}`),
     ` Network   ${node?.peers ?? 0} peers  ${node?.addresses[0] ?? 'no address'}`,
     ' Privacy   public mesh: operators of shards can reconstruct prompts',
-  );
-  return found;
+  ];
+}
+
+function shardLines(shard: NonNullable<StatusBody['shard']>): string[] {
+  const [first, last] = shard.layers;
+  const state = shard.state === 'loading' ? `loading, ${Math.round(shard.progress * 100)} %` : shard.state;
+  const what = `${shard.architecture} layers ${first}-${last} of ${shard.nLayer}`.trimStart();
+  const cells = `${shard.cellsTotal - shard.cellsFree}/${shard.cellsTotal}`;
+  return [
+    ` Shard     ${what}  ${state}${shard.verified ? '' : ', unverified'}  ${shard.lanes} sessions`,
+    ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${cells}`,
+    ...(shard.error === undefined ? [] : [` Problem   E_${shard.error.code}: ${printable(shard.error.message)}`]),
+  ];
 }
 
 function mib(bytes: number): string {

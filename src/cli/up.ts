@@ -1,7 +1,7 @@
 import type { CommandModule } from 'yargs';
 import { loadConfig, TIMES, type ConfigInput } from '../config.ts';
 import { MeshnetError } from '../errors.ts';
-import { MeshnetNode, type NodeEvent } from '../node.ts';
+import type { MeshnetNode, NodeEvent } from '../node.ts';
 import { interruptSignal, printJson } from './output.ts';
 import { removeRuntimeFile, writeRuntimeFile } from './runtime-file.ts';
 
@@ -64,13 +64,20 @@ export const upCommand: CommandModule<object, UpArguments> = {
     const config = loadConfig(inputOf(argv), argv.config);
     const signal = interruptSignal();
     const report = argv.json === true ? printJson : reportForPeople;
-    const node = new MeshnetNode(config, { onEvent: report });
+    const onEvent = (event: NodeEvent): void => {
+      if (event.event === 'listening') {
+        writeRuntimeFile(config.dataDir, { pid: process.pid, api: event.api, peer_id: event.peer_id });
+      }
+      report(event);
+    };
+    // Only this command needs all the parts of a node, and they take their time to load.
+    const { MeshnetNode } = await import('../node.ts');
+    const node = new MeshnetNode(config, { onEvent });
     try {
       await node.start({ signal });
-      writeRuntimeFile(config.dataDir, { pid: process.pid, api: node.apiUrl, peer_id: node.peerId });
       await ended(node, signal);
     } finally {
-      removeRuntimeFile(config.dataDir);
+      removeRuntimeFile(config.dataDir, process.pid);
       await node.stop({ signal: AbortSignal.timeout(TIMES.stopMs) });
     }
   },
