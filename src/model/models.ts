@@ -167,9 +167,15 @@ export class Models {
   }
 
   async #whole(path: string, entry: CatalogueEntry, options: ResolveOptions, progress: Progress): Promise<IdentifiedModel> {
-    const model = await this.#manifests.ofFile(path, { signal: options.signal, onProgress: verifying(progress) });
-    assertExpected(model, entry, path);
-    return model;
+    try {
+      const model = await this.#manifests.ofFile(path, { signal: options.signal, onProgress: verifying(progress) });
+      assertExpected(model, entry, path);
+      return model;
+    } catch (err) {
+      throw isMeshnetError(err, 'MODEL_CORRUPT')
+        ? new MeshnetError('MODEL_CORRUPT', `${path}: ${err.message}`, { cause: err, details: { ...err.details, path } })
+        : err;
+    }
   }
 
   async #obtain(

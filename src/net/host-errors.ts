@@ -1,3 +1,4 @@
+import { multiaddr } from '@multiformats/multiaddr';
 import { MeshnetError } from '../errors.ts';
 import { abortError } from './wait.ts';
 
@@ -38,4 +39,17 @@ export function startError(err: unknown, listen: readonly string[]): MeshnetErro
   return new MeshnetError('CONFIG_INVALID', `libp2p cannot listen: ${text.split('\n')[0]}`, {
     cause: err, details: { listen },
   });
+}
+
+/** @throws {MeshnetError} CONFIG_INVALID names the first that is no address */
+export function assertMultiaddrs(field: string, addresses: readonly string[]): void {
+  for (const address of addresses) {
+    try {
+      multiaddr(address);
+    } catch (cause) {
+      throw new MeshnetError('CONFIG_INVALID', `${address} is no multiaddr, such as /ip4/203.0.113.7/tcp/4001/p2p/PEERID`, {
+        cause, details: { field },
+      });
+    }
+  }
 }

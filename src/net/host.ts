@@ -8,7 +8,7 @@ import { MeshnetError } from '../errors.ts';
 import { Bootstrap } from './bootstrap.ts';
 import { systemClock, type Clock } from './clock.ts';
 import { Gater } from './gater.ts';
-import { dialError, startError } from './host-errors.ts';
+import { assertMultiaddrs, dialError, startError } from './host-errors.ts';
 import { HOST_LIMITS } from './host-limits.ts';
 import { isPeerId, type Identity } from './identity.ts';
 import { Inbound, type StreamHandler } from './inbound.ts';
@@ -88,7 +88,9 @@ export class Host implements StreamOpener, StreamAcceptor {
     if (this.#node !== undefined) {
       return;
     }
-    const { listen, announce, dht, privateNetwork } = this.#init;
+    const { listen, announce, dht, privateNetwork, bootstrap } = this.#init;
+    assertMultiaddrs('bootstrap', bootstrap);
+    assertMultiaddrs('announce', announce);
     let node: Node | undefined;
     try {
       node = await createLibp2p<Services>(libp2pOptions({
