@@ -76,6 +76,8 @@ async function converse(client: ApiClient, request: Omit<ChatRequest, 'messages'
   // In raw mode Ctrl-C is a character and no signal.
   terminal.on('SIGINT', () => { process.kill(process.pid, 'SIGINT'); });
   output.signal.addEventListener('abort', () => { terminal.close(); }, { once: true });
+  let ended = false;
+  terminal.once('close', () => { ended = true; });
   const messages: { role: string; content: string }[] = [];
   terminal.prompt();
   for await (const content of terminal) {
@@ -94,7 +96,10 @@ async function converse(client: ApiClient, request: Omit<ChatRequest, 'messages'
       messages.pop();
       printError(err, output.json);
     }
-    terminal.prompt();
+    // A script has written everything, and its last lines are still to be answered.
+    if (!ended) {
+      terminal.prompt();
+    }
   }
 }
 

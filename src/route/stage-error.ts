@@ -1,4 +1,4 @@
-import { MeshnetError, toMeshnetError } from '../errors.ts';
+import { toMeshnetError, type MeshnetError } from '../errors.ts';
 import type { Offer } from './offer.ts';
 
 /** A stage refused or could not be reached: which one, so that the next plan leaves it out. */

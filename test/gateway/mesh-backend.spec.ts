@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { create } from '@bufbuild/protobuf';
-import { MeshnetError } from '../../src/errors.ts';
+import type { MeshnetError } from '../../src/errors.ts';
 import type { GenerationRequest } from '../../src/gateway/backend.ts';
 import { MeshBackend } from '../../src/gateway/mesh-backend.ts';
 import type { OpenRoute } from '../../src/route/opener.ts';

@@ -7,7 +7,7 @@ import { isMeshnetError, MeshnetError, type ErrorCode } from '../../src/errors.t
 import type { AdmissionClient, AdmissionStream } from '../../src/net/admission-protocol.ts';
 import { within, type WaitOptions } from '../../src/net/wait.ts';
 import {
-  AdmittedSchema, LinkedSchema, PathKind, SeamEnd as End, type AdmitSchema, type Admitted, type Linked, type LinkSchema,
+  AdmittedSchema, LinkedSchema, PathKind, SeamEnd as End, SignedAdvertisementSchema, type AdmitSchema, type Admitted, type Linked, type LinkSchema,
 } from '../../src/proto/peer_pb.js';
 import { Finish, OpenedSchema, Phase, type Frame } from '../../src/proto/seam_pb.js';
 import type { Offer } from '../../src/route/offer.ts';
@@ -26,12 +26,12 @@ export const code = (wanted: ErrorCode) => (err: unknown): boolean => isMeshnetE
 
 export function offer(first: number, last: number, over: Partial<Offer> = {}): Offer {
   return {
-    peerId: `peer-${first}-${last}`, range: { first, last }, nLayer: 12, modelDigest: MODEL, engineClass: 'a', bootId: '00',
-    decodeUs: 1000, lanes: 0, sequencesFree: 4, cellsFree: 4096, unverified: false, addresses: [],
+    peerId: `peer-${first}-${last}`, range: { first, last }, nLayer: 12, modelDigest: MODEL, engineClass: 'a',
+    bootId: '00', decodeUs: 1000, lanes: 0, sequencesFree: 4, cellsFree: 4096, unverified: false, addresses: [],
     seamCertificateSha256: new Uint8Array(createHash('sha256').update(CERTIFICATE).digest()),
-    signed: { $typeName: 'meshnet.peer.v1.SignedAdvertisement', advertisement: new Uint8Array(), signature: new Uint8Array() },
+    signed: create(SignedAdvertisementSchema),
     ...over,
-  } as Offer;
+  };
 }
 
 export function loopFrame(tokens: number[], finish: Finish = Finish.UNSPECIFIED): FrameInit {

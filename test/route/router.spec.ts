@@ -44,7 +44,7 @@ class Mesh {
         return {} as OpenRoute;
       },
     };
-    this.router = new Router({ finder, opener: opener as RouteOpener }, { random: () => 0.5 });
+    this.router = new Router({ finder, opener }, { random: () => 0.5 });
   }
 
   open(): Promise<OpenRoute> {
