@@ -57,6 +57,9 @@ export function checkLane(lane: Lane | undefined): void {
     throw malformed('lane', 'missing');
   }
   checkBytes('session', lane.session, LIMITS.sessionBytes);
+  if (lane.epoch === 0) {
+    throw malformed('epoch', 'missing');
+  }
   if (lane.stage >= LIMITS.stagesPerRoute) {
     throw new MeshnetError('LIMIT_EXCEEDED', 'a stage number is too high', {
       details: { field: 'stage', count: lane.stage, limit: LIMITS.stagesPerRoute - 1 },
