@@ -8,12 +8,14 @@ import { parseLayerRange, type LayerRange } from './domain/shard.ts';
 import { MeshnetError } from './errors.ts';
 
 const paths = envPaths('meshnet', { suffix: '' });
-const hostPort = z.string().regex(/^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+):\d{1,5}$/, 'write HOST:PORT');
+const hostPort = z.string().regex(/^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+):\d{1,5}$/, 'write HOST:PORT')
+  .refine((text) => Number(text.slice(text.lastIndexOf(':') + 1)) <= 65_535, 'a port is 65535 at most');
 const port = z.number().int().min(0).max(65_535);
 
 /**
- * Everything that a person can set, with its default. The same names stand in the configuration file (TOML), on the command line
- * (`--worker-threads` is `[worker] threads`) and in the environment (`MESHNET_WORKER_THREADS`).
+ * Everything that a person can set, with its default. The same names stand in the configuration file (TOML) and, for what
+ * `meshnet up --help` lists, on the command line (`--worker-threads` is `[worker] threads`). The environment has the few of
+ * `ENV_FIELDS`.
  */
 const schema = z.strictObject({
   /** Identity, runtime sockets and state. */
@@ -74,7 +76,9 @@ const schema = z.strictObject({
     allowedOrigins: z.array(z.string()).max(32).default([]),
   }).prefault({}),
   /** Models that clients of this node may name: name -> model digest in hexadecimal. */
-  use: z.record(z.string().min(1).max(128), z.string().regex(/^[0-9a-f]{64}$/, 'a model digest has 64 hexadecimal digits')).default({}),
+  use: z.record(
+    z.string().min(1).max(128), z.string().regex(/^[0-9a-f]{64}$/, 'a model digest has 64 hexadecimal digits'),
+  ).default({}),
   /** Where model files come from. */
   models: z.strictObject({
     /** What the source `base:FILE` is below. */
@@ -131,9 +135,8 @@ export function loadConfig(flags: ConfigInput, file?: string, env: NodeJS.Proces
   if (!result.success) {
     const issue = result.error.issues[0];
     const field = issue?.path.join('.') ?? '';
-    throw new MeshnetError('CONFIG_INVALID', `${field === '' ? 'the configuration' : field}: ${issue?.message ?? 'invalid'}`, {
-      details: { field },
-    });
+    const where = field === '' ? 'the configuration' : field;
+    throw new MeshnetError('CONFIG_INVALID', `${where}: ${issue?.message ?? 'invalid'}`, { details: { field } });
   }
   const range = result.data.shard?.layers;
   if (range !== undefined) {

@@ -31,6 +31,7 @@ describe('config', () => {
   for (const [what, text, field] of [
     ['an unknown field', 'wroker = 1', ''], ['a wrong type', '[worker]\nthreads = "two"', 'worker.threads'],
     ['a short digest', '[use]\nx = "ab"', 'use.x'], ['an impossible port', '[api]\nport = 70000', 'api.port'],
+    ['an impossible seam port', '[worker]\nlisten = "0.0.0.0:70000"', 'worker.listen'],
   ] as const) {
     it(`names the field of ${what}`, () => {
       assert.throws(() => loadConfig({}, file(text), {}), (err) => isMeshnetError(err, 'CONFIG_INVALID') && err.details['field'] === field);

@@ -2,7 +2,7 @@ import type { CommandModule } from 'yargs';
 import { loadConfig, TIMES, type ConfigInput } from '../config.ts';
 import { MeshnetError } from '../errors.ts';
 import type { MeshnetNode, NodeEvent } from '../node.ts';
-import { interruptSignal, printJson } from './output.ts';
+import { interruptSignal, printable, printJson } from './output.ts';
 import { removeRuntimeFile, writeRuntimeFile } from './runtime-file.ts';
 
 interface UpArguments {
@@ -38,7 +38,9 @@ export const upCommand: CommandModule<object, UpArguments> = {
   builder: (yargs) => yargs
     .option('config', { type: 'string', describe: 'Configuration file (TOML); flags win over it' })
     .option('model', { type: 'string', describe: 'Model to serve: a name, a path, a URL, or `test`' })
-    .option('layers', { type: 'string', describe: 'A-B serves the layers [A, B): A is served, B is not; all when left out', implies: 'model' })
+    .option('layers', {
+      type: 'string', implies: 'model', describe: 'A-B serves the layers [A, B): A is served, B is not; all when left out',
+    })
     .option('manifest', { type: 'string', describe: 'Manifest of a file that holds only some layers', implies: 'model' })
     .option('use', { type: 'string', array: true, describe: 'NAME=DIGEST: a model that clients of this node may name' })
     .option('listen', { type: 'string', array: true, describe: 'Multiaddr to listen on [/ip4/0.0.0.0/tcp/4001]' })
@@ -63,7 +65,7 @@ export const upCommand: CommandModule<object, UpArguments> = {
   handler: async (argv) => {
     const config = loadConfig(inputOf(argv), argv.config);
     const signal = interruptSignal();
-    const report = argv.json === true ? printJson : reportForPeople;
+    const report = argv.json === true ? printJson : peopleReport();
     const onEvent = (event: NodeEvent): void => {
       if (event.event === 'listening') {
         writeRuntimeFile(config.dataDir, { pid: process.pid, api: event.api, peer_id: event.peer_id });
@@ -99,12 +101,13 @@ async function ended(node: MeshnetNode, signal: AbortSignal): Promise<void> {
 
 function inputOf(argv: UpArguments): ConfigInput {
   return {
-    dataDir: argv['data-dir'], cacheDir: argv['cache-dir'], listen: argv.listen, announce: argv.announce, bootstrap: argv.bootstrap,
-    lab: argv.lab, dhtServer: argv['dht-server'],
+    dataDir: argv['data-dir'], cacheDir: argv['cache-dir'], listen: argv.listen, announce: argv.announce,
+    bootstrap: argv.bootstrap, lab: argv.lab, dhtServer: argv['dht-server'],
     shard: argv.model === undefined ? undefined : { model: argv.model, layers: argv.layers, manifest: argv.manifest },
     worker: {
-      threads: argv['worker-threads'], cells: argv['worker-cells'], sequences: argv['worker-sequences'], ubatch: argv['worker-ubatch'],
-      listen: argv['worker-listen'], endpoints: argv['worker-endpoint'], noDirect: argv.direct === undefined ? undefined : !argv.direct,
+      threads: argv['worker-threads'], cells: argv['worker-cells'], sequences: argv['worker-sequences'],
+      ubatch: argv['worker-ubatch'], listen: argv['worker-listen'], endpoints: argv['worker-endpoint'],
+      noDirect: argv.direct === undefined ? undefined : !argv.direct,
     },
     api: { enabled: argv.api, host: argv['api-host'], port: argv['api-port'] },
     use: argv.use === undefined ? undefined : Object.fromEntries(argv.use.map(useEntry)),
@@ -120,23 +123,35 @@ function useEntry(text: string): [string, string] {
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
-function reportForPeople(event: NodeEvent): void {
-  switch (event.event) {
-    case 'progress':
-      process.stderr.write(`${event.phase}  ${Math.round(event.share * 100)} %\n`);
-      break;
-    case 'listening':
-      process.stderr.write(`node ${event.peer_id}\n${event.addresses.map((address) => `  ${address}\n`).join('')}`);
-      process.stderr.write('Public mesh: operators of shards can reconstruct prompts. Do not send what must stay private.\n');
-      if (event.api !== undefined) {
-        process.stderr.write(`API ${event.api}/v1\n`);
+/** Lines on stderr; of a long progress one every tenth part. */
+function peopleReport(): (event: NodeEvent) => void {
+  let told = '';
+  return (event) => {
+    switch (event.event) {
+      case 'progress': {
+        const line = `${event.phase}  ${Math.floor(event.share * 10) * 10} %\n`;
+        if (line !== told) {
+          told = line;
+          process.stderr.write(line);
+        }
+        break;
       }
-      break;
-    case 'shard':
-      process.stderr.write(`layers ${event.layers.join('-')}: ${event.state}${event.verified ? '' : ' (unverified)'}\n`);
-      break;
-    case 'model':
-      process.stderr.write(`model ${event.model} ${event.digest}\n`);
-      break;
-  }
+      case 'listening':
+        process.stderr.write(`node ${event.peer_id}\n${event.addresses.map((address) => `  ${address}\n`).join('')}`);
+        process.stderr.write('Public mesh: operators of shards can reconstruct prompts. Send nothing private.\n');
+        if (event.api !== undefined) {
+          process.stderr.write(`API ${event.api}/v1\n`);
+        }
+        break;
+      case 'shard': {
+        const error = event.error === undefined ? '' : `: E_${event.error.code}: ${printable(event.error.message)}`;
+        const unverified = event.state === 'serving' && !event.verified ? ' (unverified)' : '';
+        process.stderr.write(`layers ${event.layers.join('-')}: ${event.state}${unverified}${error}\n`);
+        break;
+      }
+      case 'model':
+        process.stderr.write(`model ${event.model} ${event.digest}\n`);
+        break;
+    }
+  };
 }

@@ -47,7 +47,9 @@ export class LocalAdmission implements AdmissionClient {
     this.#open.delete(lease);
   }
 
+  /** Ends every lease; nothing is served any more. */
   stop(): void {
+    this.#handler = undefined;
     for (const lease of this.#open) {
       lease.finish('stopped', new MeshnetError('DRAINING', 'the node stops'));
     }
@@ -96,7 +98,12 @@ class LocalLease implements AdmissionStream, Lease {
   }
 
   async link(request: MessageInitShape<typeof LinkSchema>, options: WaitOptions): Promise<Linked> {
-    return create(LinkedSchema, await within(this.#handler.link(create(LinkSchema, request), this), 'a link', options));
+    try {
+      return create(LinkedSchema, await within(this.#handler.link(create(LinkSchema, request), this), 'a link', options));
+    } catch (err) {
+      this.finish('failed', toMeshnetError(err));
+      throw err;
+    }
   }
 
   async release(reason: ErrorCode): Promise<void> {

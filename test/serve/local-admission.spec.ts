@@ -66,4 +66,28 @@ describe('serve/local-admission', () => {
     assert.equal((await stream.ended)?.code, 'DRAINING');
     assert.deepEqual(stage.ends, ['stopped']);
   });
+
+  it('ends the lease with a Link that fails or is late', async () => {
+    for (const [link, code] of [
+      [() => Promise.reject(new MeshnetError('SEAM_UNREACHABLE')), 'SEAM_UNREACHABLE'],
+      [() => new Promise<never>(() => undefined), 'DEADLINE_EXCEEDED'],
+    ] as const) {
+      const failing = new Stage();
+      failing.link = link;
+      failing.answer.resolve({ positions: 7 });
+      local.serve(failing);
+      const stream = await local.open({ peerId: SELF }, soon);
+      await stream.admit({}, soon);
+      await assert.rejects(stream.link({}, { timeoutMs: 20 }), (err) => isMeshnetError(err, code));
+      assert.equal((await stream.ended)?.code, code);
+      assert.deepEqual(failing.ends, ['failed']);
+    }
+  });
+
+  it('serves nothing before a stage is there and after the stop', async () => {
+    const empty = new LocalAdmission({ remote: { open: () => Promise.reject(new Error('nobody')) } }, { peerId: SELF });
+    await assert.rejects(empty.open({ peerId: SELF }, soon), (err) => isMeshnetError(err, 'NOT_SERVING'));
+    local.stop();
+    await assert.rejects(local.open({ peerId: SELF }, soon), (err) => isMeshnetError(err, 'NOT_SERVING'));
+  });
 });
