@@ -4,6 +4,7 @@ import type { PeerTarget } from '../net/protocols.ts';
 import { abortError } from '../net/wait.ts';
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import type { Offer } from './offer.ts';
+import { uncovered } from './planner.ts';
 
 /** What the finder needs of the directory. */
 export interface OfferSource {
@@ -18,6 +19,8 @@ export interface OfferSource {
 export interface FinderInit {
   /** A whole look-up. @default 8000 ms */
   lookupMs?: number;
+  /** Once all layers are found: how long it looks for better ones. @default 1000 ms */
+  settleMs?: number;
   /** One peer's answer. @default 5000 ms */
   peerMs?: number;
   /** A failed shard is avoided for this long. @default 60_000 ms */
@@ -43,14 +46,14 @@ export class Finder {
   constructor(source: OfferSource, init: FinderInit = {}) {
     this.#source = source;
     this.#init = {
-      lookupMs: 8000, peerMs: 5000, evictMs: 60_000, parallel: 8, maxPeers: 64, freshMs: 5000,
+      lookupMs: 8000, settleMs: 1000, peerMs: 5000, evictMs: 60_000, parallel: 8, maxPeers: 64, freshMs: 5000,
       now: () => performance.now(), ...init,
     };
   }
 
   /**
-   * The union of what all providers say. A provider that does not answer breaks nothing. An answer of the last seconds
-   * serves again unless `fresh`.
+   * The union of what all providers say. A provider that does not answer breaks nothing. Unless `fresh`, an answer of the
+   * last seconds serves again, and nobody is asked when this node has the whole model itself.
    *
    * @throws {MeshnetError} CANCELLED or the reason of the signal
    */
@@ -92,15 +95,24 @@ export class Finder {
     return known !== undefined && this.#init.now() - known.at < this.#init.freshMs ? known.offers : undefined;
   }
 
-  async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Offer[]> {
+  async #lookUp(modelDigest: Uint8Array, options: AbortOptions & { fresh?: boolean }): Promise<Offer[]> {
+    const local = await this.#source.localOffers(modelDigest);
+    if (options.fresh !== true && local.some(({ range, nLayer }) => range.first === 0 && range.last === nLayer)) {
+      return local;
+    }
     const found = new Map<string, Offer>();
+    const enough = new AbortController();
+    let settling: NodeJS.Timeout | undefined;
     const add = (offers: readonly Offer[]): void => {
       for (const offer of offers) {
         found.set(candidateId(offer), offer);
       }
+      if (settling === undefined && isCovered([...found.values()])) {
+        settling = setTimeout(() => { enough.abort(); }, this.#init.settleMs);
+      }
     };
-    add(await this.#source.localOffers(modelDigest));
-    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(this.#init.lookupMs)]);
+    add(local);
+    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(this.#init.lookupMs), enough.signal]);
     const asking = new Set<Promise<void>>();
     const asked = new Set<string>();
     const ask = async (peer: PeerTarget): Promise<void> => {
@@ -124,13 +136,20 @@ export class Finder {
       }
     } catch (err) {
       if (!signal.aborted) {
+        clearTimeout(settling);
         throw err;
       }
     }
     await Promise.all(asking);
+    clearTimeout(settling);
     if (options.signal.aborted) {
       throw abortError(options.signal, 'looking for shards');
     }
     return [...found.values()];
   }
+}
+
+function isCovered(offers: readonly Offer[]): boolean {
+  const [one] = offers;
+  return one !== undefined && uncovered(offers.map(({ range }) => range), one.nLayer).length === 0;
 }

@@ -104,14 +104,15 @@ export class Router {
     modelDigest: Uint8Array, wish: Wish, { excluded, signal }: AbortOptions & { excluded: ReadonlySet<string> },
   ): Promise<Stage<Offer>[]> {
     const { finder } = this.#components;
-    if (excluded.size === 0 && finder.remembers(modelDigest)) {
+    const remembered = finder.remembers(modelDigest);
+    if (excluded.size === 0 && remembered) {
       const candidates = await finder.find(modelDigest, { signal });
       const plan = this.#planOver(candidates, wish, finder.evicted());
       if (plan !== undefined) {
         return plan;
       }
     }
-    const candidates = await finder.find(modelDigest, { signal, fresh: true });
+    const candidates = await finder.find(modelDigest, { signal, fresh: excluded.size > 0 || remembered });
     const avoided = new Set([...excluded, ...finder.evicted()]);
     // One that failed a moment ago, and answers, is better than none.
     return this.#planOver(candidates, wish, avoided) ?? this.#planRoute(candidates, wish, excluded);

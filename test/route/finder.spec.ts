@@ -96,6 +96,23 @@ describe('route/finder', () => {
     assert.deepEqual(names(await mesh.finder({ lookupMs: 30 }).find(MODEL, soon())), ['peer-0-12']);
   });
 
+  it('looks for better ones only for a moment once it has all layers', async () => {
+    mesh.endless = true;
+    mesh.local = [offer(0, 6)];
+    mesh.peers.set('hangs', 'hang');
+    mesh.peers.set('good', [offer(6, 12)]);
+    const finder = mesh.finder({ settleMs: 20, lookupMs: 60_000, peerMs: 60_000 });
+    assert.deepEqual(names(await finder.find(MODEL, soon())), ['peer-0-6', 'peer-6-12']);
+  });
+
+  it('asks nobody while this node has the whole model, unless the answer has to be fresh', async () => {
+    mesh.local = [offer(0, 12)];
+    mesh.peers.set('good', [offer(0, 6)]);
+    const finder = mesh.finder();
+    assert.deepEqual(names(await finder.find(MODEL, soon())), ['peer-0-12']);
+    assert.deepEqual(names(await finder.find(MODEL, { ...soon(), fresh: true })), ['peer-0-12', 'peer-0-6']);
+  });
+
   it('asks a bounded number of peers, and of those a bounded number at once', async () => {
     for (let i = 0; i < 50; i++) {
       mesh.peers.set(`p${i}`, []);
