@@ -114,9 +114,9 @@ async function say(client: ApiClient, request: ChatRequest, { json, signal }: Ou
   return answer;
 }
 
-/** Tokens, time to the first one, speed. */
+/** Time to the first token, speed, tokens. */
 export function formatSpeed({ completion_tokens, ttft_ms, tokens_per_second }: Answer): string {
-  return `${completion_tokens} tokens · first after ${ttft_ms} ms · ${tokens_per_second} tokens/s`;
+  return `first token after ${ttft_ms} ms · ${tokens_per_second} tokens/s · ${completion_tokens} tokens`;
 }
 
 /** Streams one answer to `onText` and measures it. */

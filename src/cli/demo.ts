@@ -44,7 +44,6 @@ export const demoCommand: CommandModule<object, DemoArguments> = {
         'route: {epoch, stages: [{peer, layers: [first, last), path}]}}',
     }),
   handler: async (argv) => {
-    assertCount('stages', argv.stages);
     assertCount('max-tokens', argv['max-tokens']);
     const signal = interruptSignal();
     const say = (text: string): void => { process.stderr.write(text); };
@@ -80,6 +79,7 @@ interface DemoContext {
 
 async function run(argv: DemoArguments, context: DemoContext): Promise<Answer> {
   const { model, cacheDir, root, nodes, signal, say } = context;
+  const cuts = uniformCuts(model.nLayer, argv.stages);
   const common = ['--lab', '--cache-dir', cacheDir, '--listen', '/ip4/127.0.0.1/tcp/0', '--log-level', 'warn'];
   const launch = async (name: string, args: readonly string[]): Promise<NodeProcess> => {
     const node = new NodeProcess([...common, '--data-dir', path.join(root, name), ...args]);
@@ -91,7 +91,6 @@ async function run(argv: DemoArguments, context: DemoContext): Promise<Answer> {
   const use = `${argv.model}=${model.digest}`;
   const gateway = await launch('gateway', ['--dht-server', '--api-port', '0', '--use', use]);
   const { addresses, api } = gateway.listening;
-  const cuts = uniformCuts(model.nLayer, argv.stages);
   const shards = await Promise.all(cuts.map(async ({ first, last }, i) => launch(`shard-${i}`, [
     '--no-api', '--dht-server', '--bootstrap', addresses[0] ?? '', '--model', model.path,
     '--layers', `${first}-${last}`, '--worker-threads', '1', '--worker-listen', '127.0.0.1:0',
