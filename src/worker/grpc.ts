@@ -8,7 +8,7 @@ import {
   fromBinary,
   toBinary,
 } from '@bufbuild/protobuf';
-import { type ChannelOptions, Client, Metadata, credentials } from '@grpc/grpc-js';
+import { type ChannelOptions, Client, Metadata, connectivityState, credentials } from '@grpc/grpc-js';
 import { LIMITS } from '../domain/limits.ts';
 import { fromAbort, fromCallError } from './grpc-error.ts';
 import type { AbortOptions } from './packet-duplex.ts';
@@ -23,6 +23,9 @@ export interface GrpcTarget {
 export interface CallOptions extends AbortOptions {
   timeoutMs: number;
 }
+
+/** One look at whether a process accepts connections. */
+const WATCH_MS = 250;
 
 /** Metadata key of the per-boot token. */
 export const TOKEN_KEY = 'meshnet-token-bin';
@@ -63,17 +66,15 @@ export class GrpcClient {
   /** Resolves when the process accepts connections. @throws {MeshnetError} DEADLINE_EXCEEDED, CANCELLED */
   async ready(options: CallOptions): Promise<void> {
     const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
-    const deadline = Date.now() + options.timeoutMs;
-    await settle<void>(signal, 'connecting', (resolve, reject) => {
-      this.#client.waitForReady(deadline, (err) => {
-        if (err === undefined) {
-          resolve();
-        } else {
-          reject(fromCallError(err, 'connect'));
-        }
+    const channel = this.#client.getChannel();
+    // The client's own wait outlives a `close` right after it, and holds the process until its deadline: so, short ones.
+    for (let state = channel.getConnectivityState(true); state !== connectivityState.READY; state = channel.getConnectivityState(true)) {
+      const before = state;
+      await settle<void>(signal, 'connecting', (resolve) => {
+        channel.watchConnectivityState(before, Date.now() + WATCH_MS, () => resolve());
+        return () => undefined;
       });
-      return () => undefined;
-    });
+    }
   }
 
   /** @throws {MeshnetError} what the process refused with; WORKER_LOST, DEADLINE_EXCEEDED, CANCELLED */
