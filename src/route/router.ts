@@ -36,6 +36,9 @@ const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 /** Only busy: the next session may well find room. */
 const BUSY: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED']);
 
+/** A connection or a worker was lost on the way, which the next moment may mend: once more, when nobody else is left. */
+const BROKE_OFF: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['STREAM_ENDED', 'WORKER_LOST']);
+
 /**
  * From a model to an open route: find, plan, open; a shard that refuses or fails is left out of the next try, and one that
  * fails is avoided by the next sessions too for a while.
@@ -58,6 +61,7 @@ export class Router {
     const timeout = AbortSignal.timeout(openMs);
     const signal = AbortSignal.any([options.signal, timeout]);
     const excluded = new Set<string>();
+    const broken = new Set<string>();
     let refusal: MeshnetError | undefined;
     for (let attempt = 0; attempt < attempts; attempt++) {
       try {
@@ -77,7 +81,7 @@ export class Router {
           throw isMeshnetError(err, 'NO_ROUTE') ? refusal ?? err : toMeshnetError(err);
         }
         refusal = err.cause;
-        this.#leaveOut(err, excluded);
+        this.#leaveOut(err, { excluded, broken });
       }
     }
     throw refusal ?? new MeshnetError('NO_ROUTE');
@@ -89,11 +93,16 @@ export class Router {
     return uncovered(offers.map(({ range }) => range), nLayer).length === 0;
   }
 
-  #leaveOut({ offer, cause }: StageError, excluded: Set<string>): void {
+  #leaveOut({ offer, cause }: StageError, { excluded, broken }: { excluded: Set<string>; broken: Set<string> }): void {
     if (FINAL.has(cause.code)) {
       throw cause;
     }
-    excluded.add(candidateId(offer));
+    const id = candidateId(offer);
+    if (BROKE_OFF.has(cause.code) && !broken.has(id)) {
+      broken.add(id);
+    } else {
+      excluded.add(id);
+    }
     if (!BUSY.has(cause.code)) {
       this.#components.finder.evict(offer);
     }

@@ -7,6 +7,7 @@ import { Router } from '../../src/route/router.ts';
 import { StageError } from '../../src/route/stage-error.ts';
 
 const MODEL = new Uint8Array(32).fill(1);
+const WISH = { nLayer: 12, positions: 100 };
 const options = { signal: new AbortController().signal };
 
 function offer(first: number, last: number, over: Partial<Offer> = {}): Offer {
@@ -21,6 +22,7 @@ class Mesh {
   offers: Offer[] = [offer(0, 6), offer(6, 12)];
   refusals = new Map<string, ErrorCode>();
   lookUps = 0;
+  opens = 0;
   readonly opened: string[][] = [];
   readonly router: Router;
 
@@ -34,7 +36,9 @@ class Mesh {
       },
     });
     const opener: Pick<RouteOpener, 'open'> = {
-      open: async (plan) => {
+      open: async (plan, _positions, { signal }) => {
+        this.opens += 1;
+        signal.throwIfAborted();
         const candidates = plan.map(({ candidate }) => candidate);
         const refusing = candidates.find(({ peerId }) => this.refusals.has(peerId));
         if (refusing !== undefined) {
@@ -48,7 +52,7 @@ class Mesh {
   }
 
   open(): Promise<OpenRoute> {
-    return this.router.open(MODEL, { nLayer: 12, positions: 100 }, options);
+    return this.router.open(MODEL, WISH, options);
   }
 }
 
@@ -117,5 +121,47 @@ describe('route/router', () => {
     await mesh.open();
     await mesh.open();
     assert.equal(mesh.lookUps, 1);
+  });
+
+  it('tries once more what broke off, when nobody else is left', async () => {
+    mesh.refusals.set('peer-6-12', 'STREAM_ENDED');
+    await assert.rejects(mesh.open(), code('STREAM_ENDED'));
+    assert.equal(mesh.opens, 2);
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    await mesh.open();
+    assert.equal(mesh.opens, 3, 'and nothing that broke off before while there is another');
+  });
+
+  it('tries at most three plans', async () => {
+    for (const peerId of ['a', 'b', 'c', 'd']) {
+      mesh.offers.push(offer(6, 12, { peerId }));
+      mesh.refusals.set(peerId, 'NOT_SERVING');
+    }
+    mesh.refusals.set('peer-6-12', 'NOT_SERVING');
+    await assert.rejects(mesh.open(), code('NOT_SERVING'));
+    assert.equal(mesh.opens, 3);
+  });
+
+  it('does not ask others when the fault is the client\'s own', async () => {
+    mesh.refusals.set('peer-6-12', 'CONTEXT_FULL');
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    await assert.rejects(mesh.open(), code('CONTEXT_FULL'));
+    assert.equal(mesh.opens, 1);
+  });
+
+  it('ends with the reason of the signal, or at its own deadline', async () => {
+    const stopping = AbortSignal.abort(new MeshnetError('DRAINING'));
+    await assert.rejects(mesh.router.open(MODEL, WISH, { signal: stopping }), code('DRAINING'));
+    const hanging = new Router({
+      finder: {
+        find: (_digest, { signal }) => new Promise((_resolve, reject) => {
+          signal.addEventListener('abort', () => { reject(new MeshnetError('DEADLINE_EXCEEDED')); });
+        }),
+        remembers: () => false, evict: () => undefined, evicted: () => new Set(),
+      },
+      opener: { open: () => Promise.reject(new Error('not reached')) },
+    }, { openMs: 20 });
+    await assert.rejects(hanging.open(MODEL, WISH, options), (err) => isMeshnetError(err, 'DEADLINE_EXCEEDED') &&
+      err.details['timeoutMs'] === 20);
   });
 });
