@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { CommandModule } from 'yargs';
 import { loadConfig } from '../config.ts';
 import { uniformCuts } from '../domain/shard.ts';
+import { DEFAULT_MODEL } from '../model/catalogue.ts';
 import { ask, formatSpeed, type Answer } from './chat.ts';
 import { ApiClient } from './api-client.ts';
 import { NodeProcess } from './node-process.ts';
@@ -30,7 +31,7 @@ export const demoCommand: CommandModule<object, DemoArguments> = {
   describe: 'A whole mesh on this machine: one gateway without weights, and shards that split a model',
   builder: (yargs) => yargs
     .option('model', {
-      type: 'string', default: 'smollm2-135m-instruct', describe: 'A name, a path or `test` (made here, random weights)',
+      type: 'string', default: DEFAULT_MODEL, describe: 'A name, a path or `test` (made here, random weights)',
     })
     .option('prompt', {
       alias: 'p', type: 'string', default: 'What is the capital of France?', describe: 'What to ask',

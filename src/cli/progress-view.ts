@@ -112,7 +112,7 @@ function describe(event: ProgressEvent): string {
 }
 
 /** `stalled, retrying (2/5)`. */
-export function noticeText(notice: Notice): string {
+function noticeText(notice: Notice): string {
   if (notice.kind === 'waiting') {
     return 'another process is fetching this model, waiting';
   }

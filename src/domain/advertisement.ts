@@ -6,7 +6,7 @@ import {
 import { LIMITS } from './limits.ts';
 import { rangesOverlap, type LayerRange } from './shard.ts';
 
-export const ADVERTISEMENT_VERSION = 1;
+const ADVERTISEMENT_VERSION = 1;
 
 const SIGNING_PREFIX = new TextEncoder().encode('meshnet-advertisement-v1\0');
 const SIGNATURE_BYTES = 64;
@@ -134,15 +134,7 @@ export function parseEndpoint(text: string): { host: string; port: number } | un
   return host === undefined || port > 65_535 ? undefined : { host, port };
 }
 
-/** 8 bytes of Unix time, big endian, then the 8 random ones. */
-export function makeBootId(startedAtMs: number, random: Uint8Array): Uint8Array {
-  const bootId = new Uint8Array(BOOT_ID_BYTES);
-  new DataView(bootId.buffer).setBigUint64(0, BigInt(Math.floor(startedAtMs)));
-  bootId.set(random.subarray(0, BOOT_ID_BYTES - 8), 8);
-  return bootId;
-}
-
-export function rangeOf(ad: Advertisement): LayerRange {
+function rangeOf(ad: Advertisement): LayerRange {
   return { first: ad.layerFirst, last: ad.layerLast };
 }
 

@@ -1,7 +1,7 @@
 import { MeshnetError } from '../errors.ts';
 
 /** Deeper bodies are refused before anything walks them by recursion. */
-export const JSON_DEPTH = 32;
+const JSON_DEPTH = 32;
 
 /** The object in a request body. Throws REQUEST_INVALID for whatever is none. */
 export function parseJsonBody(bytes: Uint8Array): Record<string, unknown> {

@@ -23,7 +23,7 @@ function innermost(issue: Issue, prefix: PropertyKey[]): { issue: Issue; path: P
 }
 
 /** `messages[0].content`, as the API writes it. */
-export function paramOf(path: readonly PropertyKey[]): string {
+function paramOf(path: readonly PropertyKey[]): string {
   const text = path.map((key) => typeof key === 'number' ? `[${key}]` : `.${String(key)}`).join('').replace(/^\./, '');
   return (text === '' ? 'body' : text).slice(0, 200);
 }

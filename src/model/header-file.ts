@@ -38,7 +38,7 @@ export async function readHeader(path: string, manifest: Manifest): Promise<Buff
 }
 
 /** @throws {MeshnetError} DIGEST_MISMATCH */
-export function assertHeaderDigest(header: Uint8Array, manifest: Manifest): void {
+function assertHeaderDigest(header: Uint8Array, manifest: Manifest): void {
   if (!equals(createHash('sha256').update(header).digest(), manifest.headerSha256)) {
     throw new MeshnetError('DIGEST_MISMATCH', 'the header is not the one of the manifest', {
       details: { bytes: header.length, expectedBytes: manifest.headerBytes },

@@ -1,6 +1,6 @@
 import type { FetchNotice } from './source.ts';
 
-export const PHASES = ['plan', 'download', 'verify'] as const;
+const PHASES = ['plan', 'download', 'verify'] as const;
 export type Phase = typeof PHASES[number];
 
 /** Something that is worth a line while no bytes move. */

@@ -9,7 +9,7 @@ import type { PeerTarget, ProtocolSpec } from './protocols.ts';
 import type { MessageStream } from './wire.ts';
 
 /** One stream per bridged seam; a session has at most three at a stage. */
-export const SEAM: ProtocolSpec = Object.freeze({
+const SEAM: ProtocolSpec = Object.freeze({
   id: '/meshnet/seam/1',
   maxInboundStreams: 256,
   maxOutboundStreams: 256,

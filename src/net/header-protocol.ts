@@ -19,7 +19,7 @@ export const HEADER: ProtocolSpec = Object.freeze({
 });
 
 export const HEADER_VERSION = 1;
-export const HEADER_REQUEST_BYTES = 256;
+const HEADER_REQUEST_BYTES = 256;
 /** A chunk and its numbers, or an error. */
 export const HEADER_MESSAGE_BYTES = LIMITS.headerChunkBytes + 4096;
 /** One chunk on its way: 13 KiB/s, or the transfer is not worth a place. */

@@ -6,7 +6,7 @@ import { type Admit, SeamEnd } from '../proto/peer_pb.js';
 import type { Lane } from '../proto/seam_pb.js';
 import type { ShardService } from './shard-service.ts';
 
-export const ADMIT_VERSION = 1;
+const ADMIT_VERSION = 1;
 /** When to ask again for a shard that is on its way. */
 const NOT_SERVING_RETRY_MS = 5_000;
 

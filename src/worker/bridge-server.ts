@@ -26,7 +26,7 @@ export interface BridgeServerInit {
 }
 
 /** Metadata by which a worker says which bridge it is opening. */
-export const BRIDGE_KEY = 'meshnet-bridge-bin';
+const BRIDGE_KEY = 'meshnet-bridge-bin';
 const BRIDGE_ID_BYTES = 16;
 
 /** A bridge that a worker may open once. */

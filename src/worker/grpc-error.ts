@@ -5,7 +5,7 @@ import { type ErrorCode, MeshnetError, toMeshnetError } from '../errors.ts';
 import { ErrorSchema } from '../proto/seam_pb.js';
 
 /** Trailing metadata that holds a serialised `meshnet.seam.v1.Error`. */
-export const ERROR_KEY = 'meshnet-error-bin';
+const ERROR_KEY = 'meshnet-error-bin';
 
 const CODES = new Map<status, ErrorCode>([
   [status.CANCELLED, 'CANCELLED'],

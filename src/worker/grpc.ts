@@ -28,7 +28,7 @@ export interface CallOptions extends AbortOptions {
 const WATCH_MS = 250;
 
 /** Metadata key of the per-boot token. */
-export const TOKEN_KEY = 'meshnet-token-bin';
+const TOKEN_KEY = 'meshnet-token-bin';
 
 /** One connection a client, no retries (they would buffer), and messages as long as a packet. */
 export const CHANNEL_OPTIONS: Readonly<ChannelOptions> = Object.freeze({

@@ -3,12 +3,13 @@ import { generateKeyPairSync, sign as signBytes, verify as verifyBytes } from 'n
 import { create, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import {
-  checkAdvertisement, makeBootId, matches, newest, parseAdvertisement, parseEndpoint, signAdvertisement,
+  checkAdvertisement, matches, newest, parseAdvertisement, parseEndpoint, signAdvertisement,
   type AdvertisementRecord,
 } from '../../src/domain/advertisement.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { MeshnetError } from '../../src/errors.ts';
 import { AdvertisementSchema, SignedAdvertisementSchema, type Advertisement } from '../../src/proto/peer_pb.js';
+import { makeBootId } from '../support/boot-id.ts';
 
 const NOW_MS = 1_800_000_000_000;
 const PEER = 'somebody';

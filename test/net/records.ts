@@ -1,7 +1,8 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { makeBootId, signAdvertisement, type AdvertisementRecord } from '../../src/domain/advertisement.ts';
+import { signAdvertisement, type AdvertisementRecord } from '../../src/domain/advertisement.ts';
 import type { Identity } from '../../src/net/identity.ts';
 import { Health, type AdvertisementSchema } from '../../src/proto/peer_pb.js';
+import { makeBootId } from '../support/boot-id.ts';
 
 export const NOW_MS = 1_800_000_000_000;
 export const MODEL = new Uint8Array(32).fill(6);

@@ -1,7 +1,7 @@
 import { createHash, generateKeyPairSync, randomBytes, sign, verify as verifySignature, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { makeBootId, signAdvertisement, type AdvertisementRecord, type Sign, type Verify } from '../../src/domain/advertisement.ts';
+import { signAdvertisement, type AdvertisementRecord, type Sign, type Verify } from '../../src/domain/advertisement.ts';
 import type { MeshnetError } from '../../src/errors.ts';
 import type { Lease, LeaseEnd } from '../../src/net/admission-protocol.ts';
 import {
@@ -16,6 +16,7 @@ import { ShardService } from '../../src/serve/shard-service.ts';
 import { BridgeServer } from '../../src/worker/bridge-server.ts';
 import type { PacketDialer } from '../../src/worker/packet-duplex.ts';
 import { WorkerProcess, type WorkerProcessInit } from '../../src/worker/process.ts';
+import { makeBootId } from '../support/boot-id.ts';
 import type { FakeModel, FakeWorkshop } from '../support/fake-model.ts';
 
 export const MODEL = new Uint8Array(32).fill(6);

@@ -41,7 +41,8 @@ export function replay(
   traces: readonly LogitsTrace[], turns: ReadonlyMap<string, readonly PlayedTurn[]>, setting: ReplaySetting,
   tamper: (line: string) => string = (line) => line,
 ): Comparison {
-  const timelines = new Map([...turns].map(([id, played]) => [id, { turns: played, turn: 0, sampled: 0, tokens: new Map() } as Timeline]));
+  const timelines = new Map<string, Timeline>([...turns].map(([id, played]) =>
+    [id, { turns: played, turn: 0, sampled: 0, tokens: new Map() }]));
   const script: string[] = [];
   let mixedTicks = 0;
   for (const { rows, operations } of traces) {
