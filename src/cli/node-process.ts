@@ -10,7 +10,7 @@ const PROGRAM = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
 const STOP_MS = 20_000;
 const STDERR_BYTES = 8192;
 
-/** A node in a process of its own, started by `meshnet up --json` and followed by the events it prints. */
+/** A node in a process of its own, started by `meshnet up --json` and followed by the events it prints. Ends with us. */
 export class NodeProcess {
   readonly exited: Promise<void>;
   readonly #child: ChildProcess;
@@ -19,7 +19,8 @@ export class NodeProcess {
   #stderr = '';
 
   constructor(args: readonly string[], program: string = PROGRAM) {
-    this.#child = spawn(process.execPath, [program, 'up', '--json', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child = spawn(process.execPath, [program, 'up', '--json', '--until-eof', ...args], { stdio: 'pipe' });
+    this.#child.stdin?.on('error', () => undefined);
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr = (this.#stderr + text).slice(-STDERR_BYTES);
     });

@@ -54,15 +54,22 @@ export function assertCount(field: string, value: number | undefined): void {
   }
 }
 
-/** Aborted by the first Ctrl-C or SIGTERM; a second one ends the process. */
+/** A wrapper such as npm passes on the Ctrl-C that the terminal has told us already. */
+const SAME_SIGNAL_MS = 1000;
+
+/** Aborted by the first Ctrl-C or SIGTERM; another one after it ends the process. */
 export function interruptSignal(): AbortSignal {
   const controller = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(name, () => {
+  let firstAt: number | undefined;
+  const onSignal = (): void => {
+    if (firstAt === undefined) {
+      firstAt = performance.now();
       controller.abort();
-      process.once(name, () => { process.exit(EXIT.interrupted); });
-    });
-  }
+    } else if (performance.now() - firstAt > SAME_SIGNAL_MS) {
+      process.exit(EXIT.interrupted);
+    }
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
   return controller.signal;
 }
 

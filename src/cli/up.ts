@@ -29,6 +29,7 @@ interface UpArguments {
   'worker-endpoint'?: string[];
   direct?: boolean;
   'log-level'?: string;
+  'until-eof'?: boolean;
   json?: boolean;
 }
 
@@ -61,10 +62,11 @@ export const upCommand: CommandModule<object, UpArguments> = {
     .option('worker-endpoint', { type: 'string', array: true, describe: 'HOST:PORT that others dial for seams' })
     .option('direct', { type: 'boolean', describe: 'Direct gRPC seams; --no-direct: the bridge only [on]' })
     .option('log-level', { type: 'string', describe: 'trace, debug, info, warn, error or silent [info]' })
+    .option('until-eof', { type: 'boolean', describe: 'Stop when stdin ends: with the program that started this' })
     .option('json', { type: 'boolean', describe: 'Events as lines of JSON on stdout' }),
   handler: async (argv) => {
     const config = loadConfig(inputOf(argv), argv.config);
-    const signal = interruptSignal();
+    const signal = argv['until-eof'] === true ? AbortSignal.any([interruptSignal(), endOfInput()]) : interruptSignal();
     const report = argv.json === true ? printJson : peopleReport();
     const onEvent = (event: NodeEvent): void => {
       if (event.event === 'listening') {
@@ -84,6 +86,15 @@ export const upCommand: CommandModule<object, UpArguments> = {
     }
   },
 };
+
+/** Holds nothing up by itself. */
+function endOfInput(): AbortSignal {
+  const ended = new AbortController();
+  const abort = (): void => { ended.abort(); };
+  process.stdin.on('end', abort).on('close', abort).on('error', abort).resume();
+  process.stdin.unref();
+  return ended.signal;
+}
 
 /** Until somebody asks it to stop, or it cannot go on. */
 async function ended(node: MeshnetNode, signal: AbortSignal): Promise<void> {

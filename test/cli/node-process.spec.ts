@@ -40,7 +40,7 @@ describe('cli/node-process', () => {
   it('starts it by `up --json` with its arguments', async () => {
     const one = node('console.error(process.argv.slice(2).join(" ")); process.exit(3);');
     await assert.rejects(one.waitFor('listening', soon()), (err) => isMeshnetError(err, 'NODE_NOT_RUNNING') &&
-      err.details['exitCode'] === 3 && err.message.includes('up --json --lab'));
+      err.details['exitCode'] === 3 && err.message.includes('up --json --until-eof --lab'));
   });
 
   it('says whether a wait was too long or not wanted any more', async () => {

@@ -115,12 +115,22 @@ describe('mesh/demo', function () {
       const cut = new Command(['demo', '--model', 'test'], { env: env(), timeoutMs: READY_MS });
       await until('the shards are being started', () => processesOf(root).some((line) => line.includes('shard-1')) || undefined, READY_MS);
       cut[how]();
+      // As npm does with what it runs.
+      cut[how]();
       const { code, stderr } = await cut.finished;
       assert.equal(code, 130, stderr);
       assert.match(stderr, /^E_CANCELLED: /m);
       await assertGone();
     });
   }
+
+  it('takes its nodes and their workers with it when it is killed', async () => {
+    const killed = new Command(['demo', '--model', 'test'], { env: env(), timeoutMs: READY_MS });
+    await until('the shards are being started', () => processesOf(root).some((line) => line.includes('shard-1')) || undefined, READY_MS);
+    killed.kill();
+    await killed.finished;
+    await until('nothing is left running', () => processesOf(root).length === 0 || undefined);
+  });
 
   it('says in one line what cannot be done', async () => {
     for (const [args, code, wanted] of [
@@ -132,6 +142,6 @@ describe('mesh/demo', function () {
       assert.equal((lastJson(found.stdout) as { error: { code: string } }).error.code, wanted);
       assert.equal(found.stderr.match(/^E_/gm)?.length, 1);
     }
-    await assertGone();
+    assert.deepEqual(processesOf(root), []);
   });
 });

@@ -53,6 +53,11 @@ export class Command {
   terminate(): void {
     this.#child.kill('SIGTERM');
   }
+
+  /** To the command alone, which cannot clean up. */
+  kill(): void {
+    this.#child.kill('SIGKILL');
+  }
 }
 
 export function meshnet(args: readonly string[], init?: CommandInit): Promise<Finished> {
