@@ -1,7 +1,8 @@
 import { toString as bytesToString } from 'uint8arrays/to-string';
 import { candidateId } from '../domain/route.ts';
+import { isMeshnetError } from '../errors.ts';
 import type { PeerTarget } from '../net/protocols.ts';
-import { abortError } from '../net/wait.ts';
+import { abortError, within } from '../net/wait.ts';
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import type { Offer } from './offer.ts';
 import { uncovered } from './planner.ts';
@@ -35,6 +36,13 @@ export interface FinderInit {
   now?: () => number;
 }
 
+/** One that goes on for as long as somebody waits for it. */
+interface LookUp {
+  readonly result: Promise<Offer[]>;
+  readonly stop: AbortController;
+  waiting: number;
+}
+
 /** Finds who serves a model now, and remembers for a while what failed, so that the next route avoids it. */
 export class Finder {
   readonly #source: OfferSource;
@@ -42,6 +50,7 @@ export class Finder {
   readonly #evicted = new Map<string, number>();
   /** By model digest. Models come from configuration, so they are few. */
   readonly #known = new Map<string, { at: number; offers: Offer[] }>();
+  readonly #lookUps = new Map<string, LookUp>();
 
   constructor(source: OfferSource, init: FinderInit = {}) {
     this.#source = source;
@@ -62,11 +71,24 @@ export class Finder {
     if (remembered !== undefined) {
       return remembered;
     }
-    const offers = await this.#lookUp(modelDigest, options);
-    if (offers.length > 0) {
-      this.#known.set(bytesToString(modelDigest, 'hex'), { at: this.#init.now(), offers });
+    if (options.fresh !== true) {
+      const local = await this.#source.localOffers(modelDigest);
+      if (local.some(({ range, nLayer }) => range.first === 0 && range.last === nLayer)) {
+        return local;
+      }
     }
-    return offers;
+    const key = bytesToString(modelDigest, 'hex');
+    const lookUp = this.#lookUps.get(key) ?? this.#begin(key, modelDigest);
+    lookUp.waiting += 1;
+    try {
+      return await within(lookUp.result, 'looking for shards', options);
+    } finally {
+      lookUp.waiting -= 1;
+      if (lookUp.waiting === 0 && this.#lookUps.get(key) === lookUp) {
+        this.#lookUps.delete(key);
+        lookUp.stop.abort();
+      }
+    }
   }
 
   /** Whether the next `find` answers from memory. */
@@ -95,11 +117,24 @@ export class Finder {
     return known !== undefined && this.#init.now() - known.at < this.#init.freshMs ? known.offers : undefined;
   }
 
-  async #lookUp(modelDigest: Uint8Array, options: AbortOptions & { fresh?: boolean }): Promise<Offer[]> {
-    const local = await this.#source.localOffers(modelDigest);
-    if (options.fresh !== true && local.some(({ range, nLayer }) => range.first === 0 && range.last === nLayer)) {
-      return local;
-    }
+  /** One at a time for a model: many sessions that begin together ask the same peers, which limit questions. */
+  #begin(key: string, modelDigest: Uint8Array): LookUp {
+    const stop = new AbortController();
+    const result = this.#lookUp(modelDigest, { signal: stop.signal }).then((offers) => {
+      if (offers.length > 0) {
+        this.#known.set(key, { at: this.#init.now(), offers });
+      }
+      return offers;
+    });
+    // It may fail when nobody waits for it any more.
+    result.catch(() => undefined);
+    const lookUp = { result, stop, waiting: 0 };
+    this.#lookUps.set(key, lookUp);
+    return lookUp;
+  }
+
+  async #lookUp(modelDigest: Uint8Array, options: AbortOptions): Promise<Offer[]> {
+    const before = this.#known.get(bytesToString(modelDigest, 'hex'))?.offers ?? [];
     const found = new Map<string, Offer>();
     const enough = new AbortController();
     let settling: NodeJS.Timeout | undefined;
@@ -111,13 +146,15 @@ export class Finder {
         settling = setTimeout(() => { enough.abort(); }, this.#init.settleMs);
       }
     };
-    add(local);
+    add(await this.#source.localOffers(modelDigest));
     const signal = AbortSignal.any([options.signal, AbortSignal.timeout(this.#init.lookupMs), enough.signal]);
     const asking = new Set<Promise<void>>();
     const asked = new Set<string>();
     const ask = async (peer: PeerTarget): Promise<void> => {
       const answer = AbortSignal.any([signal, AbortSignal.timeout(this.#init.peerMs)]);
-      add(await this.#source.offers(peer, modelDigest, { signal: answer }).catch(() => []));
+      add(await this.#source.offers(peer, modelDigest, { signal: answer }).catch((err: unknown) =>
+        // It is there, and only asked too often.
+        isMeshnetError(err, 'RATE_EXCEEDED') ? before.filter(({ peerId }) => peerId === peer.peerId) : []));
     };
     try {
       for await (const peer of this.#source.providers(modelDigest, { signal })) {

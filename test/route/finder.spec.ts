@@ -113,6 +113,36 @@ describe('route/finder', () => {
     assert.deepEqual(names(await finder.find(MODEL, { ...soon(), fresh: true })), ['peer-0-12', 'peer-0-6']);
   });
 
+  it('asks once for all that look for the same model at the same time', async () => {
+    mesh.peers.set('a', [offer(0, 12)]);
+    const finder = mesh.finder();
+    const found = await Promise.all(Array.from({ length: 20 }, () => finder.find(MODEL, { ...soon(), fresh: true })));
+    assert.deepEqual(mesh.asked, ['a']);
+    assert.ok(found.every((offers) => offers.length === 1));
+  });
+
+  it('goes on with a look-up for those that still wait, and ends it with the last', async () => {
+    mesh.endless = true;
+    mesh.peers.set('a', [offer(0, 6)]);
+    const finder = mesh.finder({ lookupMs: 60 });
+    const gone = new AbortController();
+    const left = finder.find(MODEL, { signal: gone.signal });
+    const waiting = finder.find(MODEL, soon());
+    gone.abort(new MeshnetError('CANCELLED'));
+    await assert.rejects(left, (err) => isMeshnetError(err, 'CANCELLED'));
+    assert.deepEqual(names(await waiting), ['peer-0-6']);
+  });
+
+  it('keeps what a peer said that is only asked too often', async () => {
+    mesh.peers.set('peer-0-12', [offer(0, 12)]);
+    const finder = mesh.finder();
+    await finder.find(MODEL, soon());
+    mesh.peers.set('peer-0-12', new MeshnetError('RATE_EXCEEDED'));
+    assert.deepEqual(names(await finder.find(MODEL, { ...soon(), fresh: true })), ['peer-0-12']);
+    mesh.peers.set('peer-0-12', new MeshnetError('PEER_UNREACHABLE'));
+    assert.deepEqual(await finder.find(MODEL, { ...soon(), fresh: true }), []);
+  });
+
   it('asks a bounded number of peers, and of those a bounded number at once', async () => {
     for (let i = 0; i < 50; i++) {
       mesh.peers.set(`p${i}`, []);
