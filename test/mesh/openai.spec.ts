@@ -175,11 +175,29 @@ describe('mesh/openai', function () {
     await until('the gateway has no answer', async () => (await healthOf(gateway))?.answers === 0 || undefined);
   });
 
-  it('answers eight clients at once, each its own', async () => {
-    const prompts = Array.from({ length: 8 }, (_, i) => `Count to ${i + 1}.`);
-    const completions = await Promise.all(prompts.map((content, i) => ask({ messages: [{ role: 'user', content }], max_completion_tokens: 12 + i })));
-    completions.forEach((completion, i) => assert.equal(completion.usage?.completion_tokens, 12 + i));
-    assert.equal(new Set(completions.map(textOf)).size, prompts.length);
+  const together = async (count: number, asker: OpenAI, tokens = 12): Promise<void> => {
+    const completions = await Promise.all(Array.from({ length: count }, (_, i) => asker.chat.completions.create({
+      model: MODEL, messages: [{ role: 'user', content: `Count to ${i + 1}.` }], temperature: 0, max_completion_tokens: tokens + i,
+    })));
+    completions.forEach((completion, i) => assert.equal(completion.usage?.completion_tokens, tokens + i));
+    assert.equal(new Set(completions.map(textOf)).size, count);
+  };
+
+  it('answers twelve clients at once, each its own', async () => {
+    await together(12, client);
+    await idle(...shards);
+  });
+
+  it('sends clients for which there is no room away until there is, and their library comes back', async () => {
+    const statuses: number[] = [];
+    const watching: typeof fetch = async (...request) => {
+      const response = await fetch(...request);
+      statuses.push(response.status);
+      return response;
+    };
+    // More than a shard has sequence ids.
+    await together(24, client.withOptions({ maxRetries: 50, fetch: watching }), 30);
+    assert.ok(statuses.includes(503));
     await idle(...shards);
   });
 
