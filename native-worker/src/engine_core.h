@@ -20,7 +20,7 @@
 
 namespace meshnet {
 
-class EngineCore final : public LaneHost {
+class EngineCore final : public LaneEngine {
  public:
   // Told when the engine has ended a lane and cleared its sequence, so that the id may be given out again.
   using Freed = std::function<void(const LaneKey &, uint64_t instance)>;
@@ -51,7 +51,7 @@ class EngineCore final : public LaneHost {
 
  private:
   struct Entry {
-    Entry(uint64_t id, LaneSpec spec, LaneHost * host) : instance(id), lane(std::move(spec), host) {}
+    Entry(uint64_t id, LaneSpec spec, LaneEngine * host) : instance(id), lane(std::move(spec), host) {}
     uint64_t instance;
     Lane lane;
     std::unique_ptr<Sampler> sampler;

@@ -17,7 +17,7 @@ Status Unexpected() { return {Code::kMalformed, "a frame of a kind that this sid
 
 }  // namespace
 
-Lane::Lane(LaneSpec spec, LaneHost * host) : spec_(std::move(spec)), host_(host), input_(spec_.n_embd) {}
+Lane::Lane(LaneSpec spec, LaneEngine * host) : spec_(std::move(spec)), host_(host), input_(spec_.n_embd) {}
 
 Status Lane::OnFrame(Port from, Frame frame, uint64_t now_us) {
   if (frame.phase() == PHASE_LOOP) {

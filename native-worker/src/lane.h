@@ -30,9 +30,9 @@ struct LaneSpec {
 };
 
 // What a lane asks of the engine.
-class LaneHost {
+class LaneEngine {
  public:
-  virtual ~LaneHost() = default;
+  virtual ~LaneEngine() = default;
   // Keeps positions [0, keep). kRewindLost.
   virtual Status Truncate(int32_t seq, int32_t keep) = 0;
   // One unit of the group will not come to run here.
@@ -67,7 +67,7 @@ struct Drawn {
 class Lane {
  public:
   // `host` outlives the lane.
-  Lane(LaneSpec spec, LaneHost * host);
+  Lane(LaneSpec spec, LaneEngine * host);
 
   // A frame, in order per port. Anything but ok ends the lane. Error frames are not for the lane.
   Status OnFrame(Port from, Frame frame, uint64_t now_us);
@@ -128,7 +128,7 @@ class Lane {
   void AddTimes(const LaneRun & run, const TickTimes & times, Frame * frame) const;
 
   LaneSpec spec_;
-  LaneHost * host_;
+  LaneEngine * host_;
   LaneTurn turn_;
   LaneInput input_;  // later stages
   uint32_t branch_ = 0;

@@ -62,7 +62,7 @@ class Sink final : public FrameSink {
   std::string name_;
 };
 
-class Host final : public LaneHost {
+class Host final : public LaneEngine {
  public:
   explicit Host(Log * log) : log_(log) {}
   Status Truncate(int32_t seq, int32_t keep) override {
