@@ -4,7 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import type { LayerRange } from '../../src/domain/shard.ts';
 import { WorkerProcess } from '../../src/worker/process.ts';
-import { smollm2, testModel } from './support/models.ts';
+import { smollm2 } from './support/models.ts';
+import { generatedModel } from './support/programs.ts';
 import { BIN } from './support/worker-route.ts';
 
 const MIB = 1024 * 1024;
@@ -47,7 +48,9 @@ describe('native/memory', function () {
   holds('SmolLM2', smollm2, { first: 0, last: 15 });
   holds('SmolLM2', smollm2, { first: 15, last: 30 });
   // The kernels for q4_0 want the weights in another order: the copy has to replace the original.
-  const repacked = (): Promise<string> => testModel(['--type', 'q4_0', '--layers', '24', '--embd', '1024', '--heads', '16', '--kv-heads', '8', '--ffn', '4096']);
+  const repacked = (): Promise<string> => generatedModel({
+    type: 'q4_0', layers: 24, embd: 1024, heads: 16, 'kv-heads': 8, ffn: 4096,
+  });
   holds('q4_0, repacked', repacked, { first: 0, last: 12 });
   holds('q4_0, repacked', repacked, { first: 12, last: 24 });
   holds('q4_0, repacked', repacked, { first: 6, last: 18 });

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { laneId } from '../../src/domain/lane.ts';
 import { uniformCuts, type LayerRange } from '../../src/domain/shard.ts';
-import { smollm2, testModel } from './support/models.ts';
+import { smollm2 } from './support/models.ts';
+import { generatedModel } from './support/programs.ts';
 import { replay, type PlayedTurn } from './support/replay.ts';
 import { WorkerRoute, type WorkerSession } from './support/worker-route.ts';
 
@@ -9,6 +10,10 @@ const CELLS = 1024;
 const SEQUENCES = 6;
 const UBATCH = 16;
 const VOCABULARY = 30_000;
+/** Options of the generator, besides four layers. */
+const GENERATED: Record<string, string>[] = [
+  { type: 'f16' }, { type: 'f32', tied: 'yes' }, { type: 'q4_0', tied: 'yes' }, { type: 'q8_0' },
+];
 
 interface Played {
   readonly session: WorkerSession;
@@ -122,10 +127,10 @@ describe('native/seam-parity', function () {
     });
   }
 
-  for (const [i, options] of [['--type', 'f16'], ['--type', 'f32', '--tied', 'yes'], ['--type', 'q4_0', '--tied', 'yes'], ['--type', 'q8_0']].entries()) {
-    const model = (): Promise<string> => testModel([...options, '--layers', '4']);
+  for (const [i, options] of GENERATED.entries()) {
+    const model = (): Promise<string> => generatedModel({ ...options, layers: 4 });
     for (const cuts of [...twoWay(4), [{ first: 0, last: 1 }, { first: 1, last: 3 }, { first: 3, last: 4 }]]) {
-      cutsEqual(options.join(' '), model, cuts, 100 + i);
+      cutsEqual(Object.entries(options).flat().join(' '), model, cuts, 100 + i);
     }
   }
 

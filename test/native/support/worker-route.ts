@@ -9,8 +9,8 @@ import { DType } from '../../../src/proto/seam_pb.js';
 import { SeamRole, type AdmitReply, type LogitsTrace } from '../../../src/proto/worker_pb.js';
 import { EntrySeam } from '../../../src/route/entry-seam.ts';
 import { carryToWorker } from '../../../src/worker/bridge-client.ts';
+import { packetPair } from '../../../src/worker/packet-pair.ts';
 import { WorkerProcess, type WorkerProcessInit } from '../../../src/worker/process.ts';
-import { memoryDuplexPair } from '../../support/memory-duplex.ts';
 
 export const BIN = path.join(import.meta.dirname, '..', '..', '..', 'native-worker', 'build', 'bin');
 const GATEWAY = 'gateway';
@@ -81,7 +81,7 @@ export class WorkerRoute {
     if (n >= 3) {
       await link(n - 1, SeamRole.LOOP, 0, SeamRole.LOOP);
     }
-    const [near, far] = memoryDuplexPair();
+    const [near, far] = packetPair();
     const life = new AbortController();
     const head = this.workers[0] as WorkerProcess;
     const carried = carryToWorker({
