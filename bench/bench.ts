@@ -1,4 +1,4 @@
-import type { Machine } from './machine.ts';
+import type { Machine } from './runner/machine.ts';
 
 /** What a benchmark is asked for. */
 export interface BenchOptions {

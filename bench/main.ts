@@ -1,9 +1,9 @@
 import { appendFileSync } from 'node:fs';
 import yargs from 'yargs';
 import type { Bench } from './bench.ts';
-import { commit } from './machine.ts';
-import { seam } from './seam.ts';
-import { split } from './split.ts';
+import { commit } from './runner/machine.ts';
+import { seam } from './seam/seam.ts';
+import { split } from './split/split.ts';
 
 const BENCHES: Readonly<Record<string, Bench>> = { seam, split };
 

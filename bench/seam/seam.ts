@@ -1,10 +1,10 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import type { Bench } from './bench.ts';
-import { machine, pressure, waitForQuiet } from './machine.ts';
-import { BIN } from './native.ts';
-import { round } from './statistics.ts';
+import type { Bench } from '../bench.ts';
+import { machine, pressure, waitForQuiet } from '../runner/machine.ts';
+import { BIN } from '../systems/native.ts';
+import { round } from '../runner/statistics.ts';
 
 const run = promisify(execFile);
 const PROGRAM_MS = 300_000;

@@ -1,13 +1,13 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { ApiClient } from '../src/cli/api-client.ts';
-import { NodeProcess } from '../src/cli/node-process.ts';
-import { loadConfig } from '../src/config.ts';
-import { uniformCuts } from '../src/domain/shard.ts';
-import type { Generation } from '../src/gateway/backend.ts';
-import { MeshnetNode } from '../src/index.ts';
-import { configuredModels } from '../src/model/configured.ts';
+import { ApiClient } from '../../src/cli/api-client.ts';
+import { NodeProcess } from '../../src/cli/node-process.ts';
+import { loadConfig } from '../../src/config.ts';
+import { uniformCuts } from '../../src/domain/shard.ts';
+import type { Generation } from '../../src/gateway/backend.ts';
+import { MeshnetNode } from '../../src/index.ts';
+import { configuredModels } from '../../src/model/configured.ts';
 import { pin } from './native.ts';
 
 const START_MS = 300_000;

@@ -1,11 +1,11 @@
-import { loadConfig } from '../src/config.ts';
-import { MeshnetError } from '../src/errors.ts';
-import { configuredModels } from '../src/model/configured.ts';
-import type { Bench, BenchOptions } from './bench.ts';
-import { machine, pressure, waitForQuiet } from './machine.ts';
-import { generatedModel, stockProgram } from './native.ts';
+import { loadConfig } from '../../src/config.ts';
+import { MeshnetError } from '../../src/errors.ts';
+import { configuredModels } from '../../src/model/configured.ts';
+import type { Bench, BenchOptions } from '../bench.ts';
+import { machine, pressure, waitForQuiet } from '../runner/machine.ts';
+import { generatedModel, stockProgram } from '../systems/native.ts';
 import { runLane, UBATCH, type Lane, type LanePlan } from './split-lane.ts';
-import { median, medianInterval, round } from './statistics.ts';
+import { median, medianInterval, round } from '../runner/statistics.ts';
 
 const REAL_MODEL = 'smollm2-135m-instruct';
 const QUIET_MS = 120_000;

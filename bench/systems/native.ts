@@ -1,20 +1,18 @@
-import { execFile, spawn, type ChildProcess } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdir, readFile, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { createInterface, type Interface } from 'node:readline';
 import { promisify } from 'node:util';
-import { MeshnetError } from '../src/errors.ts';
 
 export const run = promisify(execFile);
 
-const BUILD = path.join(import.meta.dirname, '..', 'native-worker', 'build');
+const BUILD = path.join(import.meta.dirname, '..', '..', 'native-worker', 'build');
 export const BIN = path.join(BUILD, 'bin');
 const MODELS = path.join(BUILD, 'models');
 const BUILD_OUTPUT_BYTES = 64 * 1024 * 1024;
 
-/** A command and its arguments on one core. */
-export function pinned(core: number, command: readonly string[]): [string, string[]] {
-  return ['taskset', ['-c', String(core), ...command]];
+/** A command and its arguments on one core or several. */
+export function pinned(cores: number | readonly number[], command: readonly string[]): [string, string[]] {
+  return ['taskset', ['-c', [cores].flat().join(','), ...command]];
 }
 
 /** Pins a running process with all its threads. */
@@ -50,44 +48,4 @@ export async function stockProgram(name: string): Promise<string> {
 export async function pssMiB(pid: number): Promise<number> {
   const kib = /^Pss:\s+(\d+) kB/m.exec(await readFile(`/proc/${pid}/smaps_rollup`, 'utf8'))?.[1];
   return Math.round(Number(kib ?? Number.NaN) / 1024);
-}
-
-/** A program that answers each line on its stdin by one line of JSON. */
-export class LineProgram {
-  readonly #child: ChildProcess;
-  readonly #lines: AsyncIterator<string>;
-  readonly #reader: Interface;
-
-  constructor(command: string, args: readonly string[]) {
-    this.#child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
-    this.#reader = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
-    this.#lines = this.#reader[Symbol.asyncIterator]();
-  }
-
-  get pid(): number {
-    return this.#child.pid ?? 0;
-  }
-
-  async next<T>(): Promise<T> {
-    const { value, done } = await this.#lines.next();
-    if (done === true) {
-      throw new MeshnetError('INTERNAL', 'a benchmark program ended early');
-    }
-    return JSON.parse(value) as T;
-  }
-
-  async ask<T>(line: string): Promise<T> {
-    this.#child.stdin?.write(`${line}\n`);
-    return await this.next<T>();
-  }
-
-  async stop(): Promise<void> {
-    this.#child.stdin?.end();
-    await new Promise<void>((resolve) => {
-      if (this.#child.exitCode !== null) {
-        resolve();
-      }
-      this.#child.once('close', () => { resolve(); });
-    });
-  }
 }

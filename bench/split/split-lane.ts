@@ -1,13 +1,15 @@
 import path from 'node:path';
-import { pressure } from './machine.ts';
-import { BenchMesh, type MeshRun } from './mesh.ts';
-import { BIN, LineProgram, pinned, pssMiB, run } from './native.ts';
-import { median, quantile } from './statistics.ts';
+import { pressure } from '../runner/machine.ts';
+import { BenchMesh, type MeshRun } from '../systems/mesh.ts';
+import { LineProgram } from '../systems/line-program.ts';
+import { BIN, pinned, pssMiB, run } from '../systems/native.ts';
+import { median, quantile } from '../runner/statistics.ts';
 
 export const UBATCH = 256;
 /** A pair counts only when the same fixed run took the same time, within this share, before and after it. */
 const PROBE_TOLERANCE = 0.1;
 const PROBE = '16 24';
+const ANSWER = { timeoutMs: 300_000 };
 const WARM_UP = { prompt: 32, output: 8 };
 
 export interface LanePlan {
@@ -61,8 +63,8 @@ export async function runLane(plan: LanePlan, { stock, say }: { stock: string; s
     path.join(BIN, 'meshnet-bench-shard'), '--model', plan.model, '--threads', '1', '--ubatch', String(UBATCH),
   ]));
   try {
-    const { engine_class: engine } = await one.next<{ engine_class: string }>();
-    await one.ask<OneRun>(`${WARM_UP.prompt} ${WARM_UP.output}`);
+    const { engine_class: engine } = await one.next<{ engine_class: string }>(ANSWER);
+    await one.ask<OneRun>(`${WARM_UP.prompt} ${WARM_UP.output}`, ANSWER);
     let { paths } = await mesh.run(WARM_UP.prompt, WARM_UP.output);
     const good: Pair[] = [];
     const disturbed: Pair[] = [];
@@ -91,7 +93,7 @@ export async function runLane(plan: LanePlan, { stock, say }: { stock: string; s
 
 /** Median time of a token in a short run that is always the same. */
 async function probe(one: LineProgram): Promise<number> {
-  return median((await one.ask<OneRun>(PROBE)).decode_ms);
+  return median((await one.ask<OneRun>(PROBE, ANSWER)).decode_ms);
 }
 
 interface PairParts {
@@ -107,7 +109,7 @@ async function runPair(
 ): Promise<{ pair: Omit<Pair, 'probe' | 'pressure'>; paths: string[] }> {
   const ofStock = await stockRun(stock, plan);
   const early = meshFirst ? await mesh.run(plan.prompt, plan.output) : undefined;
-  const alone = await one.ask<OneRun>(`${plan.prompt} ${plan.output}`);
+  const alone = await one.ask<OneRun>(`${plan.prompt} ${plan.output}`, ANSWER);
   const together = early ?? await mesh.run(plan.prompt, plan.output);
   return {
     pair: { order: meshFirst ? 'mesh, one' : 'one, mesh', one: ofOne(alone), mesh: ofMesh(together), stock: ofStock },
