@@ -166,6 +166,8 @@ void WorkerState::FillReport(wk::Report * report) {
   }
   report->set_bytes_in(traffic_->bytes_in);
   report->set_bytes_out(traffic_->bytes_out);
+  report->set_packets_in(traffic_->packets_in);
+  report->set_packets_out(traffic_->packets_out);
   std::lock_guard lock(mu_);
   for (const auto & [code, count] : refusals_) {
     auto * refusals = report->add_refusals();

@@ -106,6 +106,7 @@ void Stream::Pump() {
   }
   if (step == Step::kWrite) {
     traffic_->bytes_out += writing_buffer_.Length();
+    ++traffic_->packets_out;
     StartWriting(&writing_buffer_);
   } else if (step == Step::kEnd) {
     EndWriting(status);
@@ -140,6 +141,7 @@ void Stream::ReadDone(bool ok) {
     return;
   }
   traffic_->bytes_in += reading_.Length();
+  ++traffic_->packets_in;
   grpc::Slice slice;
   if (!reading_.TrySingleSlice(&slice).ok() && !reading_.DumpToSingleSlice(&slice).ok()) slice = grpc::Slice();
   reading_.Clear();

@@ -37,6 +37,7 @@ class StreamEvents {
 class Traffic {
  public:
   std::atomic<uint64_t> bytes_in{0}, bytes_out{0};
+  std::atomic<uint64_t> packets_in{0}, packets_out{0};
 
   void DialledBegins();
   void DialledEnded();

@@ -317,6 +317,18 @@ export declare type Report = Message<"meshnet.worker.v1.Report"> & {
    * @generated from field: repeated meshnet.worker.v1.Refusals refusals = 12;
    */
   refusals: Refusals[];
+
+  /**
+   * Packets of all seams, as bytes_in and bytes_out.
+   *
+   * @generated from field: uint64 packets_in = 13;
+   */
+  packetsIn: bigint;
+
+  /**
+   * @generated from field: uint64 packets_out = 14;
+   */
+  packetsOut: bigint;
 };
 
 /**

@@ -110,6 +110,11 @@ export class ShardService extends EventEmitter<ShardServiceEvents> {
     return capabilityOf({ ...this.#evidence, probeTokens: this.#probeTokens, report: this.#report });
   }
 
+  /** What its worker told last. */
+  get report(): Report | undefined {
+    return this.#report;
+  }
+
   /** Whether its worker makes and takes direct connections. */
   get direct(): boolean {
     return (this.worker.description?.seamPort ?? 0) !== 0;

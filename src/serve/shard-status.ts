@@ -1,5 +1,12 @@
 import type { ShardService } from './shard-service.ts';
 
+export interface Traffic {
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  readonly packetsIn: number;
+  readonly packetsOut: number;
+}
+
 /** What `status` and `/health` show of a shard. Sizes in bytes, layers half open. */
 export interface ShardStatus {
   readonly state: string;
@@ -18,6 +25,10 @@ export interface ShardStatus {
   readonly seamPort: number;
   readonly decodeUs: number;
   readonly workerPid: number;
+  /** Of all seams since the worker started, as it reported last. */
+  readonly traffic: Traffic;
+  /** Positions decoded since then. */
+  readonly decoded: number;
   readonly error?: { readonly code: string; readonly message: string };
 }
 
@@ -25,6 +36,7 @@ export function shardStatus(shard: ShardService): ShardStatus {
   const description = shard.worker.description;
   const capability = shard.capability;
   const budget = description?.budget;
+  const report = shard.report;
   return {
     state: shard.state,
     verified: false,
@@ -41,6 +53,11 @@ export function shardStatus(shard: ShardService): ShardStatus {
     seamPort: description?.seamPort ?? 0,
     decodeUs: capability?.decodeUs ?? 0,
     workerPid: description?.pid ?? 0,
+    traffic: {
+      bytesIn: Number(report?.bytesIn ?? 0n), bytesOut: Number(report?.bytesOut ?? 0n),
+      packetsIn: Number(report?.packetsIn ?? 0n), packetsOut: Number(report?.packetsOut ?? 0n),
+    },
+    decoded: Number(report?.tokensDecoded ?? 0n),
     ...(shard.error === undefined ? {} : { error: { code: shard.error.code, message: shard.error.message } }),
   };
 }

@@ -20,6 +20,7 @@ describe('serve/shard-status', function () {
     assert.deepEqual([status.state, status.layers, status.nLayer, status.workerPid, status.cellsTotal],
       ['joining', [0, 6], 12, 0, 0]);
     assert.ok(!('error' in status));
+    assert.deepEqual(status.traffic, { bytesIn: 0, bytesOut: 0, packetsIn: 0, packetsOut: 0 });
   });
 
   it('shows what a serving shard holds, in what JSON can say, and no secrets', async () => {
@@ -33,6 +34,8 @@ describe('serve/shard-status', function () {
     assert.equal(status.cellsFree, 1000);
     assert.equal(status.workerPid, shard.description?.pid);
     assert.equal(status.verified, false);
+    assert.deepEqual(status.traffic, { bytesIn: 4096, bytesOut: 0, packetsIn: 3, packetsOut: 0 });
+    assert.equal(status.decoded, 2);
     assert.deepEqual(Object.keys(status).filter((key) => /key|token|ticket|certificate/i.test(key)), []);
   });
 
