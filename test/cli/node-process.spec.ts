@@ -16,10 +16,10 @@ describe('cli/node-process', () => {
   afterEach(async () => { await Promise.all(started.splice(0).map((node) => node.stop())); });
   after(() => { rmSync(dir, { recursive: true }); });
 
-  function node(source: string): NodeProcess {
+  function node(source: string, launcher: readonly string[] = []): NodeProcess {
     const program = path.join(dir, `${started.length}.mjs`);
     writeFileSync(program, source);
-    const made = new NodeProcess(['--lab'], program);
+    const made = new NodeProcess(['--lab'], program, launcher);
     started.push(made);
     return made;
   }
@@ -41,6 +41,13 @@ describe('cli/node-process', () => {
     const one = node('console.error(process.argv.slice(2).join(" ")); process.exit(3);');
     await assert.rejects(one.waitFor('listening', soon()), (err) => isMeshnetError(err, 'NODE_NOT_RUNNING') &&
       err.details['exitCode'] === 3 && err.message.includes('up --json --until-eof --lab'));
+  });
+
+  it('starts it behind a launcher, which becomes the node', async () => {
+    const one = node('console.error(process.env.SEEN, process.pid); process.exit(3);', ['env', 'SEEN=here']);
+    const { pid } = one;
+    await assert.rejects(one.waitFor('listening', soon()), (err) => isMeshnetError(err, 'NODE_NOT_RUNNING') &&
+      err.message.includes(`here ${pid}`));
   });
 
   it('says whether a wait was too long or not wanted any more', async () => {
