@@ -7,7 +7,7 @@ export const run = promisify(execFile);
 
 const BUILD = path.join(import.meta.dirname, '..', '..', 'native-worker', 'build');
 export const BIN = path.join(BUILD, 'bin');
-const MODELS = path.join(BUILD, 'models');
+export const MODELS = path.join(BUILD, 'models');
 const BUILD_OUTPUT_BYTES = 64 * 1024 * 1024;
 
 /** A command and its arguments on one core or several. */
