@@ -120,6 +120,9 @@ target_link_libraries(meshnet-bench-shard PRIVATE meshnet_shard)
 meshnet_program(meshnet-bench-seam tools/bench_seam.cpp tools/bench_seam_route.cpp tools/bench_seam_tcp.cpp)
 target_link_libraries(meshnet-bench-seam PRIVATE meshnet_core)
 
+meshnet_program(meshnet-bench-limits tools/bench_limits.cpp tools/bench_limits_kernels.cpp)
+target_link_libraries(meshnet-bench-limits PRIVATE Threads::Threads)
+
 # The edge: codec, seams on loopback, and whole workers behind their sockets.
 file(GLOB golden_files "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden/*.bin")
 add_executable(fuzz_frame fuzz/fuzz_frame.cpp src/frame.cpp src/frame_scan.cpp)
