@@ -1,8 +1,9 @@
 import path from 'node:path';
 import { pressure } from '../runner/machine.ts';
-import { BenchMesh, type MeshRun } from '../systems/mesh.ts';
+import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import { LineProgram } from '../systems/line-program.ts';
-import { BIN, pinned, pssMiB, run } from '../systems/native.ts';
+import { BIN, pinned, run } from '../systems/native.ts';
+import { loopback } from '../systems/place.ts';
 import { median, quantile } from '../runner/statistics.ts';
 
 export const UBATCH = 256;
@@ -11,6 +12,9 @@ const PROBE_TOLERANCE = 0.1;
 const PROBE = '16 24';
 const ANSWER = { timeoutMs: 300_000 };
 const WARM_UP = { prompt: 32, output: 8 };
+/** Of the mesh's workers: far above what one session needs. */
+const CELLS = 8192;
+const SESSIONS = 16;
 
 export interface LanePlan {
   /** Before the names of this lane's ratios. */
@@ -58,14 +62,17 @@ interface OneRun {
 
 /** One model: mesh, one process and llama-bench by turns. */
 export async function runLane(plan: LanePlan, { stock, say }: { stock: string; say: (text: string) => void }): Promise<Lane> {
-  const mesh = await BenchMesh.start(plan.model, 2);
+  const mesh = new MeshSystem('mesh', {
+    model: plan.model, places: [loopback(0), loopback(1)], cells: CELLS, sessions: SESSIONS, ubatch: UBATCH,
+  });
+  await mesh.start(new AbortController().signal);
   const one = new LineProgram(...pinned(0, [
     path.join(BIN, 'meshnet-bench-shard'), '--model', plan.model, '--threads', '1', '--ubatch', String(UBATCH),
   ]));
   try {
     const { engine_class: engine } = await one.next<{ engine_class: string }>(ANSWER);
     await one.ask<OneRun>(`${WARM_UP.prompt} ${WARM_UP.output}`, ANSWER);
-    let { paths } = await mesh.run(WARM_UP.prompt, WARM_UP.output);
+    let { paths, memoryMiB } = await meshRun(mesh, WARM_UP);
     const good: Pair[] = [];
     const disturbed: Pair[] = [];
     while (good.length < plan.pairs && disturbed.length <= plan.extraPairs) {
@@ -73,17 +80,17 @@ export async function runLane(plan: LanePlan, { stock, say }: { stock: string; s
       const before = await probe(one);
       const measured = await runPair(plan, { mesh, one, stock, meshFirst: n % 2 === 1 });
       const pair = { ...measured.pair, probe: await probe(one) / before, pressure: pressure() };
-      paths = measured.paths;
+      ({ paths, memoryMiB } = measured);
       const moved = Math.abs(pair.probe - 1) > PROBE_TOLERANCE;
       (moved ? disturbed : good).push(pair);
       say(`pair ${n + 1}: ${describe(pair)}${moved ? `; disturbed, the probe moved to ${pair.probe.toFixed(2)}` : ''}`);
     }
     const contended = good.length < plan.pairs;
     return {
-      plan, engine, paths, contended,
+      plan, engine, paths: [...paths], contended,
       pairs: contended ? [...good, ...disturbed] : good,
       discarded: contended ? [] : disturbed,
-      workerPssMiB: await Promise.all(mesh.workerPids.map((pid) => pssMiB(pid))),
+      workerPssMiB: [...memoryMiB],
     };
   } finally {
     await one.stop();
@@ -96,8 +103,14 @@ async function probe(one: LineProgram): Promise<number> {
   return median((await one.ask<OneRun>(PROBE, ANSWER)).decode_ms);
 }
 
+/** One session: a prompt of so many ids, then so many greedy tokens. */
+async function meshRun(mesh: MeshSystem, { prompt, output }: Pick<LanePlan, 'prompt' | 'output'>): Promise<MeshResult> {
+  const ids = Array.from({ length: prompt }, (_, i) => 100 + (i * 7919) % 31_000);
+  return await mesh.run({ prompts: [ids], output }, new AbortController().signal);
+}
+
 interface PairParts {
-  readonly mesh: BenchMesh;
+  readonly mesh: MeshSystem;
   readonly one: LineProgram;
   readonly stock: string;
   readonly meshFirst: boolean;
@@ -106,14 +119,14 @@ interface PairParts {
 async function runPair(
   plan: LanePlan,
   { mesh, one, stock, meshFirst }: PairParts,
-): Promise<{ pair: Omit<Pair, 'probe' | 'pressure'>; paths: string[] }> {
+): Promise<{ pair: Omit<Pair, 'probe' | 'pressure'> } & Pick<MeshResult, 'paths' | 'memoryMiB'>> {
   const ofStock = await stockRun(stock, plan);
-  const early = meshFirst ? await mesh.run(plan.prompt, plan.output) : undefined;
+  const early = meshFirst ? await meshRun(mesh, plan) : undefined;
   const alone = await one.ask<OneRun>(`${plan.prompt} ${plan.output}`, ANSWER);
-  const together = early ?? await mesh.run(plan.prompt, plan.output);
+  const together = early ?? await meshRun(mesh, plan);
   return {
     pair: { order: meshFirst ? 'mesh, one' : 'one, mesh', one: ofOne(alone), mesh: ofMesh(together), stock: ofStock },
-    paths: together.paths,
+    paths: together.paths, memoryMiB: together.memoryMiB,
   };
 }
 
@@ -122,8 +135,8 @@ function ofOne({ prefill_ms, decode_ms }: OneRun): Pair['one'] {
   return { prefillMs: prefill_ms, decodeMs: median(decode_ms), decodeMeanMs: mean(decode_ms) };
 }
 
-function ofMesh({ ttftMs, openMs, decodeMs }: MeshRun): Pair['mesh'] {
-  return { prefillMs: ttftMs, decodeMs: median(decodeMs), decodeMeanMs: mean(decodeMs), p95Ms: quantile(decodeMs, 0.95), openMs };
+function ofMesh({ prefillMs, openMs, stepMs }: MeshResult): Pair['mesh'] {
+  return { prefillMs, decodeMs: median(stepMs), decodeMeanMs: mean(stepMs), p95Ms: quantile(stepMs, 0.95), openMs };
 }
 
 function mean(values: readonly number[]): number {

@@ -1,112 +1,172 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { ApiClient } from '../../src/cli/api-client.ts';
+import { z } from 'zod';
 import { NodeProcess } from '../../src/cli/node-process.ts';
 import { loadConfig } from '../../src/config.ts';
 import { uniformCuts } from '../../src/domain/shard.ts';
-import type { Generation } from '../../src/gateway/backend.ts';
-import { MeshnetNode } from '../../src/index.ts';
+import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
-import { pin } from './native.ts';
+import { LineProgram, type AskOptions } from './line-program.ts';
+import { pin, run } from './native.ts';
+import { commandAt, type Place } from './place.ts';
 
 const START_MS = 300_000;
+const STATUS_MS = 30_000;
+/** Of a whole job; the longest lane takes minutes. */
+const JOB_MS = 1_800_000;
+const GATEWAY = path.join(import.meta.dirname, 'mesh-gateway.ts');
+const COMMAND = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
 
-export interface MeshRun {
-  /** From the request to the first token, the opening of the route included. */
-  readonly ttftMs: number;
-  /** Opening of the route alone. */
-  readonly openMs: number;
-  /** Time of each token after the first. */
-  readonly decodeMs: number[];
-  readonly paths: string[];
+const Ready = z.object({ ready: z.literal(true), addresses: z.array(z.string()).min(1) });
+
+const Failed = z.object({ error: z.string() });
+
+const Answer = z.object({
+  prefill_ms: z.number(),
+  open_ms: z.number(),
+  decode_wall_ms: z.number(),
+  decode_tokens: z.int(),
+  step_ms: z.array(z.number()),
+  tokens: z.array(z.array(z.int())),
+  paths: z.array(z.string()),
+});
+export type MeshAnswer = z.infer<typeof Answer>;
+
+const Shard = z.object({
+  engineClass: z.string(),
+  workerPid: z.int().positive(),
+  weightBytes: z.number(),
+  kvBytes: z.number(),
+  decoded: z.number(),
+  traffic: z.object({ bytesIn: z.number(), bytesOut: z.number(), packetsIn: z.number(), packetsOut: z.number() }),
+});
+export type ShardNow = z.infer<typeof Shard>;
+
+export interface MeshOptions {
+  readonly model: string;
+  /** One a stage; the gateway is at the first. */
+  readonly places: readonly Place[];
+  /** KV cells of each worker: positions of all sessions together. */
+  readonly cells: number;
+  readonly sessions: number;
+  readonly ubatch: number;
 }
 
-/** Real nodes on the loopback: one process per shard, its worker pinned to a core of its own, and the gateway in this process. */
+/** Real nodes, one process per shard with its worker, and a gateway as a line program; each where its place says. */
 export class BenchMesh {
-  readonly #gateway: MeshnetNode;
-  readonly #shards: NodeProcess[];
   readonly #root: string;
-  readonly workerPids: number[];
+  readonly #places: readonly Place[];
+  readonly #shards: NodeProcess[] = [];
+  #gateway: LineProgram | undefined;
+  #workerPids: number[] = [];
 
-  private constructor(gateway: MeshnetNode, shards: NodeProcess[], { root, workerPids }: { root: string; workerPids: number[] }) {
-    this.#gateway = gateway;
-    this.#shards = shards;
+  private constructor(root: string, places: readonly Place[]) {
     this.#root = root;
-    this.workerPids = workerPids;
+    this.#places = places;
   }
 
-  static async start(file: string, stages: number): Promise<BenchMesh> {
-    const root = await mkdtemp(path.join(os.tmpdir(), 'meshnet-bench-'));
-    const signal = AbortSignal.timeout(START_MS);
-    const cacheDir = path.join(root, 'cache');
-    const common = { cacheDir, lab: true, listen: ['/ip4/127.0.0.1/tcp/0'], logLevel: 'warn' as const };
-    const model = await configuredModels(loadConfig(common)).resolve(file, { signal });
-    let addresses: string[] = [];
-    const gateway = new MeshnetNode(loadConfig({
-      ...common, dataDir: path.join(root, 'gateway'), dhtServer: true, api: { enabled: false },
-      use: { bench: Buffer.from(model.digest).toString('hex') },
-    }), { onEvent: (event) => { addresses = event.event === 'listening' ? event.addresses : addresses; } });
-    await gateway.start({ signal });
-    const shards = uniformCuts(model.manifest.nLayer, stages).map(({ first, last }, i) => new NodeProcess([
-      '--lab', '--cache-dir', cacheDir, '--listen', '/ip4/127.0.0.1/tcp/0', '--log-level', 'warn', '--data-dir', path.join(root, `shard-${i}`),
-      '--dht-server', '--bootstrap', addresses[0] ?? '', '--model', file, '--layers', `${first}-${last}`,
-      '--worker-threads', '1', '--worker-listen', '127.0.0.1:0', '--api-port', '0',
-    ]));
-    const workerPids: number[] = [];
-    for (const [i, shard] of shards.entries()) {
-      await shard.waitFor('serving', signal);
-      const { shard: status } = await new ApiClient(shard.listening.api ?? '').get<{ shard: { workerPid: number } }>('/health', signal);
-      await pin(status.workerPid, i % os.availableParallelism());
-      workerPids.push(status.workerPid);
+  static async start(options: MeshOptions, signal: AbortSignal): Promise<BenchMesh> {
+    const mesh = new BenchMesh(await mkdtemp(path.join(os.tmpdir(), 'meshnet-bench-')), options.places);
+    try {
+      await mesh.#start(options, AbortSignal.any([signal, AbortSignal.timeout(START_MS)]));
+      return mesh;
+    } catch (err) {
+      await mesh.stop();
+      throw err;
     }
-    const mesh = new BenchMesh(gateway, shards, { root, workerPids });
-    await mesh.#untilRouted(signal);
-    return mesh;
   }
 
-  /** One session: a prompt of so many ids, then so many greedy tokens. */
-  async run(nPrompt: number, nOutput: number): Promise<MeshRun> {
-    const ids = Array.from({ length: nPrompt }, (_, i) => 100 + (i * 7919) % 31_000);
-    const began = performance.now();
-    const generation = await this.#generate(ids, nOutput, AbortSignal.timeout(START_MS));
-    const openMs = performance.now() - began;
-    const times: number[] = [];
-    for await (const { ids: got } of generation) {
-      times.push(...got.map(() => performance.now()));
+  get workerPids(): readonly number[] {
+    return this.#workerPids;
+  }
+
+  /** Of every process: gateway, nodes, workers. */
+  get pids(): readonly number[] {
+    return [this.#gateway?.pid ?? 0, ...this.#shards.map(({ pid }) => pid ?? 0), ...this.#workerPids];
+  }
+
+  /** One request of the line protocol. @throws {MeshnetError} REQUEST_FAILED, INTERNAL, DEADLINE_EXCEEDED, CANCELLED */
+  async ask(request: object, signal: AbortSignal): Promise<MeshAnswer> {
+    const line = await this.#ask(request, { timeoutMs: JOB_MS, signal });
+    const failed = Failed.safeParse(line);
+    if (failed.success) {
+      throw new MeshnetError('REQUEST_FAILED', `the gateway: ${failed.data.error}`);
     }
-    return {
-      ttftMs: (times[0] ?? began) - began,
-      openMs,
-      decodeMs: times.slice(1).map((time, i) => time - (times[i] as number)),
-      paths: generation.route.stages.map(({ path: kind }) => kind),
-    };
+    return Answer.parse(line);
+  }
+
+  /** What the node of a stage tells of its shard now; counters are at most some seconds old. */
+  async shard(stage: number): Promise<ShardNow> {
+    const place = this.#places[stage];
+    if (place === undefined) {
+      throw new MeshnetError('INTERNAL', `there is no stage ${stage}`);
+    }
+    const [command, args] = commandAt(place, [process.execPath, COMMAND, 'status', '--json', '--data-dir', this.#folder(stage)]);
+    const { stdout } = await run(command, args, { timeout: STATUS_MS });
+    return z.object({ shard: Shard }).parse(JSON.parse(stdout)).shard;
   }
 
   async stop(): Promise<void> {
     await Promise.all(this.#shards.map((shard) => shard.stop()));
-    await this.#gateway.stop({ signal: AbortSignal.timeout(15_000) });
+    await this.#gateway?.stop();
     await rm(this.#root, { recursive: true, force: true });
   }
 
-  async #generate(ids: number[], maxTokens: number, signal: AbortSignal): Promise<Generation> {
-    return await this.#gateway.generate({
-      model: 'bench', ids, maxTokens, logprobs: -1, ignoreEnd: true,
-      sampling: { temperature: 0, topP: 1, topK: 0, minP: 0, presencePenalty: 0, frequencyPenalty: 0, seed: 1n, logitBias: [] },
-    }, { signal });
-  }
-
-  /** The shards announce themselves in the DHT a moment after they serve. */
-  async #untilRouted(signal: AbortSignal): Promise<void> {
-    for (;;) {
-      try {
-        await Array.fromAsync(await this.#generate([1, 2, 3], 2, signal));
-        return;
-      } catch (err) {
-        if (signal.aborted) {
-          throw err;
-        }
+  async #start(options: MeshOptions, signal: AbortSignal): Promise<void> {
+    const cacheDir = path.join(this.#root, 'cache');
+    const model = await configuredModels(loadConfig({ cacheDir })).resolve(options.model, { signal });
+    const [first] = this.#places as [Place];
+    this.#gateway = new LineProgram(...commandAt(first, [
+      process.execPath, GATEWAY, '--data-dir', path.join(this.#root, 'gateway'), '--cache-dir', cacheDir,
+      '--listen', `/ip4/${first.address}/tcp/0`, '--digest', Buffer.from(model.digest).toString('hex'),
+    ]));
+    const { addresses } = Ready.parse(await this.#gateway.next({ timeoutMs: START_MS, signal }));
+    const cuts = uniformCuts(model.manifest.nLayer, this.#places.length);
+    for (const [stage, place] of this.#places.entries()) {
+      const { first: from, last: to } = cuts[stage] as { first: number; last: number };
+      this.#shards.push(new NodeProcess([
+        '--lab', '--cache-dir', cacheDir, '--data-dir', this.#folder(stage), '--log-level', 'warn', '--dht-server',
+        '--listen', `/ip4/${place.address}/tcp/0`, '--bootstrap', addresses[0] ?? '', '--api-port', '0',
+        '--model', options.model, '--layers', `${from}-${to}`, '--worker-listen', `${place.address}:0`,
+        '--worker-threads', '1', '--worker-cells', String(options.cells), '--worker-sequences', String(options.sessions),
+        '--worker-ubatch', String(options.ubatch),
+      ], COMMAND, place.launcher));
+    }
+    await Promise.all(this.#shards.map((shard) => shard.waitFor('serving', signal)));
+    for (const [stage, { workerCore }] of this.#places.entries()) {
+      const { workerPid } = await this.shard(stage);
+      this.#workerPids.push(workerPid);
+      if (workerCore !== undefined) {
+        await pin(workerPid, workerCore);
       }
     }
+    await this.#untilRouted(signal);
+  }
+
+  /** The shards announce themselves in the DHT a moment after they serve; each look-up waits for them a while. */
+  async #untilRouted(signal: AbortSignal): Promise<void> {
+    const request = { prompts: [[1, 2, 3]], output: 2, sampling: null };
+    for (;;) {
+      const line = await this.#ask(request, { timeoutMs: START_MS, signal });
+      const failed = Failed.safeParse(line);
+      if (!failed.success) {
+        return;
+      }
+      if (signal.aborted) {
+        throw new MeshnetError('DEADLINE_EXCEEDED', `no route in time: ${failed.data.error}`);
+      }
+    }
+  }
+
+  async #ask(request: object, options: AskOptions): Promise<unknown> {
+    if (this.#gateway === undefined) {
+      throw new MeshnetError('INTERNAL', 'the gateway was not started');
+    }
+    return await this.#gateway.ask(JSON.stringify(request), options);
+  }
+
+  #folder(stage: number): string {
+    return path.join(this.#root, `shard-${stage}`);
   }
 }

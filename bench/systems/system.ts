@@ -20,6 +20,8 @@ export interface JobResult {
   readonly prefillMs: number;
   /** From the last first token to the last token. */
   readonly decodeWallMs: number;
+  /** Tokens that came in that time; unset: all but the first of each session. */
+  readonly decodeTokens?: number;
   /** Times between tokens after the first: of each step, or of each session's tokens where sessions run apart. */
   readonly stepMs: readonly number[];
   /** `[sessions][output]` */

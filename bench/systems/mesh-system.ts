@@ -1,0 +1,79 @@
+import { MeshnetError } from '../../src/errors.ts';
+import { cpuSeconds } from './cpu-time.ts';
+import { BenchMesh, type MeshOptions, type ShardNow } from './mesh.ts';
+import { pssMiB } from './native.ts';
+import type { Job, JobResult, Started, System } from './system.ts';
+
+export interface MeshResult extends JobResult {
+  /** Of it the opening of the routes. */
+  readonly openMs: number;
+  /** Kinds of paths of each route, stage by stage; one entry when all routes have the same. */
+  readonly paths: readonly string[];
+}
+
+/** The mesh as a system: its time counts from the gateway's request to the tokens there. */
+export class MeshSystem implements System {
+  readonly name: string;
+  readonly #options: MeshOptions;
+  #mesh: BenchMesh | undefined;
+
+  constructor(name: string, options: MeshOptions) {
+    this.name = name;
+    this.#options = options;
+  }
+
+  get workerPids(): readonly number[] {
+    return this.#running.workerPids;
+  }
+
+  async start(signal: AbortSignal): Promise<Started> {
+    const began = performance.now();
+    this.#mesh = await BenchMesh.start(this.#options, signal);
+    const startMs = performance.now() - began;
+    const shards = await this.shards();
+    return {
+      engine: [...new Set(shards.map(({ engineClass }) => engineClass))].join(', '),
+      startMs,
+      // Nodes load while they join; what of the start is the loading of weights cannot be told apart.
+      loadMs: startMs,
+      weightBytes: shards.reduce((sum, { weightBytes }) => sum + weightBytes, 0),
+    };
+  }
+
+  async run({ prompts, output, sampling }: Job, signal: AbortSignal): Promise<MeshResult> {
+    const mesh = this.#running;
+    const cpuBefore = await cpuSeconds(mesh.pids);
+    const answer = await mesh.ask({
+      prompts, output,
+      sampling: sampling === undefined ? null
+        : { temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP, seed: sampling.seed },
+    }, signal);
+    if (answer.tokens.length !== prompts.length || answer.tokens.some(({ length }) => length !== output)) {
+      throw new MeshnetError('INTERNAL', `${this.name} gave answers of another length than it was asked for`);
+    }
+    return {
+      prefillMs: answer.prefill_ms, decodeWallMs: answer.decode_wall_ms, decodeTokens: answer.decode_tokens,
+      stepMs: answer.step_ms, tokens: answer.tokens, openMs: answer.open_ms, paths: answer.paths,
+      memoryMiB: await Promise.all(mesh.workerPids.map((pid) => pssMiB(pid))),
+      cpuS: await cpuSeconds(mesh.pids) - cpuBefore,
+    };
+  }
+
+  /** What the nodes tell of their shards, stage by stage. */
+  async shards(): Promise<ShardNow[]> {
+    const mesh = this.#running;
+    return await Promise.all(this.#options.places.map((_, stage) => mesh.shard(stage)));
+  }
+
+  async stop(): Promise<void> {
+    await this.#mesh?.stop();
+    this.#mesh = undefined;
+  }
+
+  get #running(): BenchMesh {
+    if (this.#mesh === undefined) {
+      throw new MeshnetError('INTERNAL', `${this.name} was not started`);
+    }
+    return this.#mesh;
+  }
+}
