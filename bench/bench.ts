@@ -1,4 +1,4 @@
-import type { Machine } from './runner/machine.ts';
+import type { Context, Figure, LaneKey, LaneRecord } from './runner/record.ts';
 
 /** What a benchmark is asked for. */
 export interface BenchOptions {
@@ -7,20 +7,17 @@ export interface BenchOptions {
   readonly signal: AbortSignal;
   /** Progress, for people. */
   readonly say: (text: string) => void;
+  /** Lanes that were not asked for are left out. */
+  readonly wants: (key: LaneKey) => boolean;
 }
 
 /** What it gives. `ratios` are the figures that may be compared; everything else explains them. */
 export interface BenchResult {
   readonly bench: string;
-  readonly ratios: Readonly<Record<string, number>>;
-  readonly context: {
-    readonly machine: Machine;
-    readonly engine: string;
-    readonly threads: number;
-    readonly model: string;
-    readonly [more: string]: unknown;
-  };
-  /** Absolute figures, intervals, pairs. */
+  readonly ratios: Readonly<Record<string, Figure>>;
+  readonly context: Context;
+  readonly lanes: readonly LaneRecord[];
+  /** What belongs to no lane. */
   readonly details: Readonly<Record<string, unknown>>;
   /** Lines of a table for people. */
   readonly table: readonly string[];

@@ -11,7 +11,11 @@ export interface Machine {
   readonly node: string;
   readonly congestion: string;
   readonly memoryGiB: number;
+  /** Instruction sets that an engine may use. */
+  readonly features: readonly string[];
 }
+
+const FEATURES = /^(sse4_2|avx\w*|amx\w*|f16c|fma|asimd\w*|sve\w*|i8mm|bf16)$/;
 
 export function machine(): Machine {
   return {
@@ -21,7 +25,13 @@ export function machine(): Machine {
     node: process.version,
     congestion: line('/proc/sys/net/ipv4/tcp_congestion_control') ?? 'unknown',
     memoryGiB: Math.round(os.totalmem() / 2 ** 30),
+    features: features(),
   };
+}
+
+function features(): string[] {
+  const flags = /^(?:flags|Features)\s*:(.*)$/m.exec(text('/proc/cpuinfo') ?? '')?.[1] ?? '';
+  return flags.split(' ').filter((flag) => FEATURES.test(flag)).toSorted();
 }
 
 /** Load and CPU pressure now; a run beside other work is marked by it. */
@@ -57,8 +67,12 @@ export async function waitForQuiet(withinMs: number, signal: AbortSignal): Promi
 }
 
 function line(file: string): string | undefined {
+  return text(file)?.split('\n')[0];
+}
+
+function text(file: string): string | undefined {
   try {
-    return readFileSync(file, 'utf8').split('\n')[0];
+    return readFileSync(file, 'utf8');
   } catch {
     return undefined;
   }

@@ -25,6 +25,8 @@ export interface RoundsPlan<S extends string> {
   readonly smoke: boolean;
   readonly say: (text: string) => void;
   readonly signal: AbortSignal;
+  /** After each round: undisturbed ones, of how many. */
+  readonly progress?: (done: number, of: number) => void;
   /** @default reading memory and multiplying */
   readonly probe?: Probe;
   /** Waits for the machine to be quiet, and says whether it is. */
@@ -76,7 +78,10 @@ export async function runRounds<S extends string>(plan: RoundsPlan<S>): Promise<
       if (!smoke && plan.rounds === undefined) {
         wanted = roundsFor(all[0]?.round.wallMs ?? 0);
       }
-      say(`round ${count(false)} of ${wanted}${disturbed ? ` again: disturbed, the probe moved to ${round.probe.toFixed(2)}` : ''}`);
+      if (disturbed) {
+        say(`round discarded: the probe moved to ${round.probe.toFixed(2)}`);
+      }
+      (plan.progress ?? ((done, of) => { say(`${done} of ${of} rounds`); }))(Math.min(count(false), wanted), wanted);
     }
   } finally {
     await probe.stop();

@@ -1,0 +1,122 @@
+import { decide, type Decision, type Finding } from '../gate1/decision.ts';
+import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
+import { valueOf, type BenchRecord, type Figure, type LaneRecord } from './record.ts';
+
+export type Answer = 'holds' | 'fails' | 'not judged';
+
+export interface Verdict {
+  readonly id: string;
+  readonly verdict: Answer;
+  /** The figures that it was judged by. */
+  readonly value: string;
+  readonly bound: string;
+  readonly why: string;
+}
+
+/** Every threshold of the contract, judged by these records alone (oldest first); a smoke run's are left out. */
+export function judge(given: readonly BenchRecord[]): Verdict[] {
+  const records = given.filter(({ context }) => context['smoke'] !== true);
+  const gate1 = decisionOf(records);
+  const verdicts = new Map<string, Verdict>();
+  for (const threshold of THRESHOLDS) {
+    const { id, sameAs, heldBy, bench } = threshold;
+    const same = sameAs === undefined ? undefined : verdicts.get(sameAs);
+    if (same !== undefined) {
+      verdicts.set(id, { ...same, id, why: `as ${same.id}: ${same.why}` });
+    } else if (heldBy !== undefined) {
+      verdicts.set(id, { id, verdict: 'not judged', value: '', bound: '', why: `held by ${heldBy}` });
+    } else {
+      verdicts.set(id, bench === 'gate1' ? ofGate1(id, gate1) : ofBounds(threshold, records));
+    }
+  }
+  return [...verdicts.values()];
+}
+
+/** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
+export function decisionOf(records: readonly BenchRecord[]): Decision | undefined {
+  const lanes = records.filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
+  return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
+}
+
+function ofGate1(id: string, decision: Decision | undefined): Verdict {
+  const found = decision?.findings.filter((one) => one.id === id || one.id.startsWith(`${id} `)) ?? [];
+  const formats = [...new Set(found.map((one) => one.id.split(' ')[1] ?? ''))];
+  // One format has to do it in every lane.
+  const verdict = any(formats.map((format) => all(found.filter((one) => (one.id.split(' ')[1] ?? '') === format).map(({ answer }) => answer))));
+  return {
+    id, verdict: found.length === 0 ? 'not judged' : verdict, value: '', bound: '',
+    why: found.length === 0 ? 'no record of gate1' : found.map(line).join('; '),
+  };
+}
+
+function line({ id, answer, why }: Finding): string {
+  const [, ...of] = id.split(' ');
+  return of.length === 0 ? why : `${of.join(' ')} ${answer} (${why})`;
+}
+
+function ofBounds({ id, what, bench = '', bounds = [] }: Threshold, records: readonly BenchRecord[]): Verdict {
+  const parts = bounds.map((bound) => {
+    const found = find(records, { bench, bound });
+    return { bound, found, said: found.length === 0 ? 'not judged' as const : all(found.map((one) => answer(bound, one))) };
+  });
+  const unknown = parts.filter(({ said }) => said === 'not judged').map(({ bound, found }) => {
+    const fields = Object.entries(bound.lane ?? {}).map(([field, value]) => `${field} ${value}`);
+    return `${[...fields, bound.figure].join(' ')} ${found.length === 0 ? 'not measured' : 'contended'}`;
+  });
+  const from = new Set(parts.flatMap(({ found }) => found.map(({ record }) => `${record.at.slice(0, 10)} ${record.commit}`)));
+  return {
+    id,
+    verdict: all(parts.map(({ said }) => said)),
+    value: parts.map(({ bound, found }) => worst(bound, found)).join(' / '),
+    bound: each(bounds),
+    why: [what, ...from.size === 0 ? [`no record of ${bench}`] : [...unknown, ...from]].join('; '),
+  };
+}
+
+interface Found {
+  readonly figure: Figure;
+  readonly lane: LaneRecord;
+  readonly record: BenchRecord;
+}
+
+/** Its lanes in the newest record where none of them was disturbed; in the newest at all when each record has such. */
+function find(records: readonly BenchRecord[], { bench, bound }: { bench: string; bound: Bound }): Found[] {
+  const wanted = Object.entries(bound.lane ?? {});
+  const found = records.filter((record) => record.bench === bench).toReversed().map((record) => record.lanes.flatMap((lane) => {
+    const figure = lane.ratios[bound.figure];
+    return figure === undefined || wanted.some(([field, value]) => lane.key[field] !== value) ? [] : [{ figure, lane, record }];
+  })).filter(({ length }) => length > 0);
+  return found.find((lanes) => lanes.every(({ lane }) => !lane.contended)) ?? found[0] ?? [];
+}
+
+function answer({ atLeast = -Infinity, atMost = Infinity }: Bound, { figure, lane }: Found): Answer {
+  const value = valueOf(figure);
+  return lane.contended ? 'not judged' : value >= atLeast && value <= atMost ? 'holds' : 'fails';
+}
+
+/** The figure nearest to its bound, or furthest beyond it. */
+function worst({ atLeast }: Bound, found: readonly Found[]): string {
+  const [first, ...rest] = found.map(({ figure }) => figure);
+  if (first === undefined) {
+    return '–';
+  }
+  const figure = rest.reduce((a, b) => (atLeast === undefined) === (valueOf(a) < valueOf(b)) ? b : a, first);
+  return typeof figure === 'number' ? String(figure) : `${figure.median} [${figure.low}, ${figure.high}]`;
+}
+
+function each(bounds: readonly Bound[]): string {
+  const signs = bounds.map(({ atLeast }) => atLeast === undefined ? '≤' : '≥');
+  const values = bounds.map(({ atLeast, atMost }) => atLeast ?? atMost);
+  if (new Set(signs).size > 1) {
+    return signs.map((sign, i) => `${sign} ${values[i]}`).join(' / ');
+  }
+  return `${signs[0]} ${new Set(values).size === 1 ? values[0] : values.join(' / ')}`;
+}
+
+function all(answers: readonly Answer[]): Answer {
+  return answers.includes('fails') ? 'fails' : answers.includes('not judged') ? 'not judged' : 'holds';
+}
+
+function any(answers: readonly Answer[]): Answer {
+  return answers.includes('holds') ? 'holds' : answers.includes('not judged') ? 'not judged' : 'fails';
+}
