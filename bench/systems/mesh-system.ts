@@ -26,6 +26,11 @@ export class MeshSystem implements System {
     return this.#running.workerPids;
   }
 
+  /** Of each stage's processes: node and worker. */
+  get hosts(): readonly (readonly number[])[] {
+    return this.#running.hosts;
+  }
+
   async start(signal: AbortSignal): Promise<Started> {
     const began = performance.now();
     this.#mesh = await BenchMesh.start(this.#options, signal);

@@ -9,7 +9,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import { LineProgram, type AskOptions } from './line-program.ts';
 import { pin, run } from './native.ts';
-import { commandAt, type Place } from './place.ts';
+import { commandAt, confinedLauncherAt, type Place } from './place.ts';
 
 const START_MS = 300_000;
 const STATUS_MS = 30_000;
@@ -38,6 +38,7 @@ const Shard = z.object({
   workerPid: z.int().positive(),
   weightBytes: z.number(),
   kvBytes: z.number(),
+  ticks: z.number(),
   decoded: z.number(),
   traffic: z.object({ bytesIn: z.number(), bytesOut: z.number(), packetsIn: z.number(), packetsOut: z.number() }),
 });
@@ -79,6 +80,11 @@ export class BenchMesh {
 
   get workerPids(): readonly number[] {
     return this.#workerPids;
+  }
+
+  /** Of each stage's processes: node and worker. */
+  get hosts(): readonly (readonly number[])[] {
+    return this.#shards.map(({ pid }, stage) => [pid ?? 0, this.#workerPids[stage] ?? 0]);
   }
 
   /** Of every process: gateway, nodes, workers. */
@@ -131,14 +137,14 @@ export class BenchMesh {
         '--model', options.model, '--layers', `${from}-${to}`, '--worker-listen', `${place.address}:0`,
         '--worker-threads', '1', '--worker-cells', String(options.cells), '--worker-sequences', String(options.sessions),
         '--worker-ubatch', String(options.ubatch),
-      ], COMMAND, place.launcher));
+      ], COMMAND, confinedLauncherAt(place)));
     }
     await Promise.all(this.#shards.map((shard) => shard.waitFor('serving', signal)));
-    for (const [stage, { workerCore }] of this.#places.entries()) {
+    for (const [stage, { core, pins }] of this.#places.entries()) {
       const { workerPid } = await this.shard(stage);
       this.#workerPids.push(workerPid);
-      if (workerCore !== undefined) {
-        await pin(workerPid, workerCore);
+      if (pins === 'worker') {
+        await pin(workerPid, core);
       }
     }
     await this.#untilRouted(signal);

@@ -2,27 +2,38 @@ import { pinned } from './native.ts';
 
 /** Where the processes of one host run. */
 export interface Place {
-  /** Stands before every command there, and becomes it: enters a namespace, pins to a core, sets a limit. */
-  readonly launcher: readonly string[];
+  /** Stands before every command there and becomes it: enters a namespace. */
+  readonly enter: readonly string[];
+  /** The same for the processes that hold weights alone: sets a limit. */
+  readonly confine?: readonly string[];
   /** IPv4 address that the other hosts reach it by. */
   readonly address: string;
-  /** Where a worker is pinned once it runs; unset: the launcher has pinned everything. */
-  readonly workerCore?: number;
+  readonly core: number;
+  /** Whether everything runs on that core, or a worker alone. */
+  readonly pins: 'everything' | 'worker';
 }
 
-/** This machine itself, a core for the worker and all of them for the rest. */
-export function loopback(workerCore: number): Place {
-  return { launcher: [], address: '127.0.0.1', workerCore };
+/** This machine itself: a core for the worker, all of them for the rest. */
+export function loopback(core: number): Place {
+  return { enter: [], address: '127.0.0.1', core, pins: 'worker' };
 }
 
-/** A place whose processes, every one of them, run on one core. */
-export function onCore(place: Omit<Place, 'workerCore'>, core: number): Place {
-  const [command, args] = pinned(core, []);
-  return { launcher: [...place.launcher, command, ...args], address: place.address };
+/** What stands before a command there. */
+export function launcherAt(place: Place): string[] {
+  if (place.pins === 'worker') {
+    return [...place.enter];
+  }
+  const [command, args] = pinned(place.core, place.enter);
+  return [command, ...args];
+}
+
+/** What stands before a command that holds weights. */
+export function confinedLauncherAt(place: Place): string[] {
+  return [...launcherAt(place), ...place.confine ?? []];
 }
 
 /** A command as it is run there. */
-export function commandAt({ launcher }: Place, command: readonly string[]): [string, string[]] {
-  const [first = '', ...rest] = [...launcher, ...command];
+export function commandAt(place: Place, command: readonly string[]): [string, string[]] {
+  const [first = '', ...rest] = [...launcherAt(place), ...command];
   return [first, rest];
 }

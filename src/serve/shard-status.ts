@@ -27,7 +27,8 @@ export interface ShardStatus {
   readonly workerPid: number;
   /** Of all seams since the worker started, as it reported last. */
   readonly traffic: Traffic;
-  /** Positions decoded since then. */
+  /** Compute units since then, and the positions that were decoded in them. */
+  readonly ticks: number;
   readonly decoded: number;
   readonly error?: { readonly code: string; readonly message: string };
 }
@@ -57,6 +58,7 @@ export function shardStatus(shard: ShardService): ShardStatus {
       bytesIn: Number(report?.bytesIn ?? 0n), bytesOut: Number(report?.bytesOut ?? 0n),
       packetsIn: Number(report?.packetsIn ?? 0n), packetsOut: Number(report?.packetsOut ?? 0n),
     },
+    ticks: Number(report?.ticks ?? 0n),
     decoded: Number(report?.tokensDecoded ?? 0n),
     ...(shard.error === undefined ? {} : { error: { code: shard.error.code, message: shard.error.message } }),
   };
