@@ -1,34 +1,99 @@
-import { appendFileSync } from 'node:fs';
 import yargs from 'yargs';
+import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
-import { commit } from './runner/machine.ts';
+import { compare } from './runner/compare.ts';
+import { judgement, recordsOf } from './runner/judge.ts';
+import { appendRecord, laneName, readRecords, recordOf, valueOf } from './runner/record.ts';
 import { seam } from './seam/seam.ts';
 import { split } from './split/split.ts';
 
 const BENCHES: Readonly<Record<string, Bench>> = { seam, split };
 
-const argv = await yargs(process.argv.slice(2))
-  .scriptName('npm run bench --')
-  .usage('$0 NAME [options]\n\nRuns one benchmark. Nothing else should run beside it.')
-  .command('$0 <name>', 'Runs one benchmark', (command) => command.positional('name', { choices: Object.keys(BENCHES), demandOption: true }))
-  .option('json', { type: 'boolean', describe: 'End with one line {bench, ratios, context}' })
-  .option('smoke', { type: 'boolean', default: false, describe: 'As little as possible: shows that it runs' })
-  .option('out', { type: 'string', describe: 'Append the whole record to this file (JSON lines)' })
-  .strict()
-  .help()
-  .parseAsync();
+interface RunOptions {
+  readonly json: boolean;
+  readonly smoke: boolean;
+  readonly out?: string | undefined;
+  readonly compare?: string | undefined;
+  readonly lanes?: string | undefined;
+  readonly strict: boolean;
+}
 
-const result = await (BENCHES[argv['name'] as string] as Bench)({
-  smoke: argv.smoke,
-  signal: new AbortController().signal,
-  say: (text) => { process.stderr.write(`${text}\n`); },
-});
-process.stdout.write(`${result.table.join('\n')}\n`);
-if (argv.out !== undefined) {
-  const { bench, ratios, context, details } = result;
-  appendFileSync(argv.out, `${JSON.stringify({ at: new Date().toISOString(), commit: commit(), bench, ratios, context, details })}\n`);
+const print = (lines: readonly string[]): void => { process.stdout.write(lines.map((line) => `${line}\n`).join('')); };
+
+/** @returns whether everything that was judged holds */
+async function runBench(name: string, options: RunOptions, signal: AbortSignal): Promise<boolean> {
+  const pattern = new RegExp(options.lanes ?? '');
+  // Read before it runs: what is wrong with the file is told at once, and `--out` may name the same one.
+  const old = options.compare === undefined ? undefined : recordedOf(options.compare, name);
+  const result = await (BENCHES[name] as Bench)({
+    smoke: options.smoke, signal,
+    say: (text) => { process.stderr.write(`${text}\n`); },
+    wants: (key) => pattern.test(laneName(key)),
+  });
+  const record = recordOf({ ...result, context: { ...result.context, smoke: options.smoke } });
+  print(result.table);
+  if (options.out !== undefined) {
+    appendRecord(options.out, record);
+  }
+  const comparison = old === undefined ? undefined : compare(old, record);
+  print(comparison?.lines ?? []);
+  if (options.json) {
+    const { bench, ratios, context } = record;
+    print([JSON.stringify({ bench, ratios: Object.fromEntries(Object.entries(ratios).map(([key, one]) => [key, valueOf(one)])), context })]);
+  }
+  return comparison?.changes.every(({ verdict }) => verdict !== 'fails') ?? true;
 }
-if (argv.json === true) {
-  const { bench, ratios, context } = result;
-  process.stdout.write(`${JSON.stringify({ bench, ratios, context })}\n`);
+
+function recordedOf(file: string, bench: string) {
+  const record = readRecords(file).findLast((one) => one.bench === bench && one.context['smoke'] !== true);
+  if (record === undefined) {
+    throw new MeshnetError('CONFIG_INVALID', `${file} has no record of ${bench}`, { details: { field: '--compare' } });
+  }
+  return record;
 }
+
+function judgeFiles(files: readonly string[], json: boolean): boolean {
+  const { verdicts, lines } = judgement(recordsOf(files));
+  print(lines);
+  if (json) {
+    print([JSON.stringify({ verdicts })]);
+  }
+  return verdicts.every(({ verdict }) => verdict !== 'fails');
+}
+
+const stop = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(name, () => { stop.abort(new MeshnetError('CANCELLED', `stopped by ${name}`)); });
+}
+
+let strict = false;
+let holds = true;
+try {
+  await yargs(process.argv.slice(2))
+    .scriptName('npm run bench --')
+    .usage('$0 NAME [options]\n\nRuns one benchmark, or judges records. Nothing else should run beside it.')
+    .option('json', { type: 'boolean', default: false, describe: 'End with one line of JSON' })
+    .option('strict', { type: 'boolean', default: false, describe: 'Exit code 1 when a threshold or --compare fails' })
+    .command('judge [files..]', 'Judges records by bench/CONTRACT.md; without files all of bench/results', (command) => command
+      .positional('files', { type: 'string', array: true, default: [] as string[] }), (argv) => {
+      strict = argv.strict;
+      holds = judgeFiles(argv.files, argv.json);
+    })
+    .command('$0 <name>', 'Runs one benchmark', (command) => command
+      .positional('name', { choices: Object.keys(BENCHES), demandOption: true })
+      .option('smoke', { type: 'boolean', default: false, describe: 'As little as possible: shows that it runs' })
+      .option('out', { type: 'string', describe: 'Append the whole record to this file (JSON lines)' })
+      .option('compare', { type: 'string', describe: 'Compare with the last record of the same benchmark in this file' })
+      .option('lanes', { type: 'string', describe: 'Only lanes whose name, fields joined by /, matches this regular expression' }), async (argv) => {
+      strict = argv.strict;
+      holds = await runBench(argv.name, argv, stop.signal);
+    })
+    .strict()
+    .help()
+    .parseAsync();
+} catch (err) {
+  process.stderr.write(`${formatError(err)}\n`);
+  holds = false;
+  strict = true;
+}
+process.exitCode = strict && !holds ? 1 : 0;

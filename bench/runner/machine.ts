@@ -35,7 +35,7 @@ function features(): string[] {
 }
 
 /** Load and CPU pressure now; a run beside other work is marked by it. */
-export function pressure(): { load: number; cpuAvg10: number | undefined } {
+export function pressure(): { load: number; cpuAvg10?: number | undefined } {
   const some = /avg10=([\d.]+)/.exec(line('/proc/pressure/cpu') ?? '');
   return { load: os.loadavg()[0] ?? 0, cpuAvg10: some === null ? undefined : Number(some[1]) };
 }

@@ -1,6 +1,7 @@
 import { appendFileSync, readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { MeshnetError } from '../../src/errors.ts';
+import { lanesOfFirstRecord } from './first-records.ts';
 import { commit } from './machine.ts';
 
 /** The record of a run: one line of JSON. Everything that is judged, compared or drawn is read from it. */
@@ -40,7 +41,7 @@ const LaneSchema = z.object({
   notes: z.array(z.string()).optional(),
 });
 
-const MachineSchema = z.looseObject({
+const MachineSchema = z.object({
   cpu: z.string(),
   cores: z.int(),
   kernel: z.string(),
@@ -66,16 +67,6 @@ const RecordSchema = z.object({
   context: ContextSchema,
   lanes: z.array(LaneSchema),
   details: z.record(z.string(), z.unknown()),
-});
-
-/** Before lanes had a place of their own, a lane's ratios had its prefix, and its state stood in the context. */
-const FirstRecordSchema = RecordSchema.omit({ lanes: true }).extend({
-  ratios: z.record(z.string(), z.number()),
-  context: ContextSchema.extend({
-    contended: z.boolean(),
-    lanes: z.array(z.looseObject({ model: z.string(), prompt: z.number(), output: z.number(), pairs: z.int(), contended: z.boolean() })).optional(),
-  }),
-  details: z.looseObject({ intervals: z.record(z.string(), z.tuple([z.number(), z.number()])).optional() }),
 });
 
 export type Figure = Readonly<z.infer<typeof FigureSchema>>;
@@ -104,8 +95,12 @@ export function valueOf(figure: Figure): number {
 /** @throws MeshnetError MALFORMED when it is no record */
 export function parseRecord(line: string): BenchRecord {
   try {
-    const json = JSON.parse(line) as object;
-    return 'lanes' in json ? RecordSchema.parse(json) : withLanes(FirstRecordSchema.parse(json));
+    const json = z.looseObject({ bench: z.string() }).parse(JSON.parse(line));
+    if ('lanes' in json) {
+      return RecordSchema.parse(json);
+    }
+    const lanes = lanesOfFirstRecord(json);
+    return RecordSchema.parse({ ...json, lanes, ratios: Object.assign({}, ...lanes.map(({ ratios }) => ratios)) as object });
   } catch (err) {
     const why = err instanceof z.ZodError ? z.prettifyError(err) : String(err);
     throw new MeshnetError('MALFORMED', `not the record of a benchmark: ${why}`, { cause: err });
@@ -126,26 +121,4 @@ export function recordOf(
 
 export function appendRecord(file: string, record: BenchRecord): void {
   appendFileSync(file, `${JSON.stringify(record)}\n`);
-}
-
-/** Prefixes of the lanes of the first records of `split`, by their place. */
-const FIRST_PREFIXES = ['', 'smollm2_'];
-
-function withLanes(record: z.infer<typeof FirstRecordSchema>): BenchRecord {
-  const { context: { lanes, contended, machine: _machine, ...rest }, details: { intervals = {} }, ratios } = record;
-  const stated = lanes ?? [{ model: rest.model, pairs: 0, contended }];
-  const prefixOf = (name: string): string => FIRST_PREFIXES.findLast((prefix) => name.startsWith(prefix)) ?? '';
-  return {
-    ...record,
-    lanes: stated.map(({ model, pairs, contended: disturbed, ...more }, i): LaneRecord => ({
-      key: { model, ...'prompt' in more ? { prompt: Number(more.prompt), output: Number(more['output']) } : {} },
-      systems: [], long: false, contended: disturbed, rounds: [], discarded: [],
-      ratios: Object.fromEntries(Object.entries(ratios)
-        .filter(([name]) => prefixOf(name) === FIRST_PREFIXES[i])
-        .map(([name, median]) => {
-          const interval = intervals[name];
-          return [name, interval === undefined ? median : { median, low: interval[0], high: interval[1], n: pairs }];
-        })),
-    })),
-  };
 }

@@ -1,85 +1,64 @@
-import { execFile } from 'node:child_process';
 import path from 'node:path';
-import { promisify } from 'node:util';
+import { z } from 'zod';
+import { MeshnetError } from '../../src/errors.ts';
 import type { Bench } from '../bench.ts';
-import { machine, pressure, waitForQuiet } from '../runner/machine.ts';
-import { BIN } from '../systems/native.ts';
-import { round } from '../runner/statistics.ts';
+import { seamMeasures } from '../runner/first-records.ts';
+import { machine } from '../runner/machine.ts';
+import { Progress } from '../runner/progress.ts';
+import { ratioOf, runRounds, type Measures } from '../runner/rounds.ts';
+import { median } from '../runner/statistics.ts';
+import { BIN, run } from '../systems/native.ts';
 
-const run = promisify(execFile);
 const PROGRAM_MS = 300_000;
-/** How long to wait for other work on the machine to end. */
-const QUIET_MS = 60_000;
 
-interface Quantiles {
-  readonly p10: number;
-  readonly p50: number;
-  readonly p95: number;
-}
+const Quantiles = z.object({ p10: z.number(), p50: z.number(), p95: z.number() });
+const Head = z.object({ grpc: z.string(), pinned: z.boolean() });
+const Round = z.object({ sizes: z.array(z.object({ bytes: z.int(), tcp_us: Quantiles, seam_us: Quantiles })) });
 
-interface SizeRound {
-  readonly bytes: number;
-  readonly tcp_us: Quantiles;
-  readonly seam_us: Quantiles;
-}
-
-interface Round {
-  readonly round: number;
-  readonly sizes: readonly SizeRound[];
-}
+const SIZES = ['2k', '8k', '16k'];
 
 /**
  * What a seam costs against the bare wire: frames of 2, 8 and 16 KiB there and back between two processes, over the
  * worker's own seams with an echo in place of the engine, and over raw TCP, block by block in one run.
  */
-export const seam: Bench = async ({ smoke, signal, say }) => {
-  const quiet = await waitForQuiet(smoke ? 0 : QUIET_MS, signal);
-  const before = pressure();
-  const plan = smoke ? { rounds: 2, frames: 50, warmup: 50 } : { rounds: 5, frames: 2000, warmup: 500 };
-  const args = Object.entries(plan).flatMap(([name, value]) => [`--${name}`, String(value)]);
-  const { stdout } = await run(path.join(BIN, 'meshnet-bench-seam'), args, { signal, timeout: PROGRAM_MS });
-  const [head = '', ...lines] = stdout.trimEnd().split('\n');
-  const { grpc, pinned } = JSON.parse(head) as { grpc: string; pinned: boolean };
-  const rounds = lines.map((line) => JSON.parse(line) as Round);
-  for (const { round: n, sizes } of rounds) {
-    say(`round ${n}: ${sizes.map(({ bytes, tcp_us: tcp, seam_us: over }) => `${bytes} bytes ${over.p50} µs, TCP ${tcp.p50}`).join('; ')}`);
+export const seam: Bench = async ({ smoke, signal, say, wants }) => {
+  const plan = smoke ? { frames: 50, warmup: 50 } : { frames: 2000, warmup: 500 };
+  const key = { engine: 'an echo', ...plan };
+  if (!wants(key)) {
+    throw new MeshnetError('CONFIG_INVALID', 'no lane of seam has that name', { details: { field: '--lanes' } });
   }
-  const sizes = summarise(rounds);
+  let head: z.infer<typeof Head> | undefined;
+  // One program sends over both by turns, a few milliseconds apart; what alternates is not for the rounds to order.
+  const rounds = await runRounds<'both'>({
+    systems: ['both'], smoke, signal, ...new Progress([{ name: 'round trips', work: 1 }], say).lane(0),
+    run: async () => {
+      const args = Object.entries({ rounds: 1, ...plan }).flatMap(([name, value]) => [`--${name}`, String(value)]);
+      const { stdout } = await run(path.join(BIN, 'meshnet-bench-seam'), args, { signal, timeout: PROGRAM_MS });
+      const [first = '', second = ''] = stdout.split('\n');
+      head = Head.parse(JSON.parse(first));
+      return seamMeasures(Round.parse(JSON.parse(second)).sizes);
+    },
+  });
+  const p50 = (runs: { both: Measures }, name: string): number => Number(runs.both[`${name}_p50_us`]);
+  const ratios = Object.fromEntries(SIZES.flatMap((size) => [
+    [`seam_${size}_added_ms`, ratioOf(rounds, (runs) => (p50(runs, `seam_${size}`) - p50(runs, `tcp_${size}`)) / 1000)],
+    [`seam_${size}_over_tcp`, ratioOf(rounds, (runs) => p50(runs, `seam_${size}`) / p50(runs, `tcp_${size}`))],
+  ]));
+  const { good, discarded, contended, long } = rounds;
+  const middle = (name: string): string => (median(good.map(({ runs }) => p50(runs, name))) / 1000).toFixed(3);
   return {
     bench: 'seam',
-    ratios: Object.fromEntries(sizes.flatMap(({ name, addedMs, overTcp }) => [
-      [`seam_${name}_added_ms`, round(addedMs)],
-      [`seam_${name}_over_tcp`, round(overTcp)],
-    ])),
-    context: {
-      machine: machine(), engine: 'an echo', threads: 1, model: 'none', grpc, pinned, ...plan, best_of: 'p50 of each round',
-      contended: !quiet, pressure: { before, after: pressure() },
-    },
-    details: { rounds, best: sizes },
+    ratios,
+    context: { machine: machine(), engine: 'an echo', threads: 1, model: 'none', ...head, ...plan },
+    lanes: [{ key, systems: ['both'], long, contended, rounds: [...good], discarded: [...discarded], ratios }],
+    details: {},
     table: [
-      `seam: round trips over loopback, best p50 of ${rounds.length} rounds${quiet ? '' : ', on a busy machine'}`,
-      ...sizes.map(({ name, tcpMs, seamMs, addedMs, overTcp }) =>
-        `  ${name.padEnd(4)} TCP ${tcpMs.toFixed(3)} ms, seam ${seamMs.toFixed(3)} ms: ${addedMs.toFixed(3)} ms above, ${overTcp.toFixed(1)} times`),
+      `seam: round trips over loopback, median p50 of ${good.length} rounds, ${discarded.length} discarded` +
+        (contended ? ', on a busy machine: judged by nothing' : ''),
+      ...SIZES.map((size) => {
+        const { median: added, low, high } = ratios[`seam_${size}_added_ms`] ?? { median: Number.NaN, low: Number.NaN, high: Number.NaN };
+        return `  ${size.padEnd(4)} TCP ${middle(`tcp_${size}`)} ms, seam ${middle(`seam_${size}`)} ms: ${added} ms above  [${low}, ${high}]`;
+      }),
     ],
   };
 };
-
-interface Size {
-  readonly name: string;
-  readonly tcpMs: number;
-  readonly seamMs: number;
-  readonly addedMs: number;
-  readonly overTcp: number;
-}
-
-/** The best p50 of each transport on its own, so that a disturbed TCP round cannot flatter the seam. */
-function summarise(rounds: readonly Round[]): Size[] {
-  const sizes = rounds[0]?.sizes.map(({ bytes }) => bytes) ?? [];
-  return sizes.map((bytes, i) => {
-    const best = (of: (size: SizeRound) => Quantiles): number =>
-      Math.min(...rounds.map(({ sizes: all }) => of(all[i] as SizeRound).p50)) / 1000;
-    const tcpMs = best((size) => size.tcp_us);
-    const seamMs = best((size) => size.seam_us);
-    return { name: `${bytes / 1024}k`, tcpMs, seamMs, addedMs: seamMs - tcpMs, overTcp: seamMs / tcpMs };
-  });
-}

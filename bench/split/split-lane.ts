@@ -1,20 +1,21 @@
 import path from 'node:path';
-import { pressure } from '../runner/machine.ts';
-import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
-import { LineProgram } from '../systems/line-program.ts';
+import { prompts } from '../gate1/prompts.ts';
+import type { LaneRecord } from '../runner/record.ts';
+import { ratioOf, runRounds, type Measures, type Rounds } from '../runner/rounds.ts';
+import { median, quantile, round } from '../runner/statistics.ts';
+import { LineSystem } from '../systems/line-system.ts';
+import { MeshSystem } from '../systems/mesh-system.ts';
 import { BIN, pinned, run } from '../systems/native.ts';
 import { loopback } from '../systems/place.ts';
-import { median, quantile } from '../runner/statistics.ts';
+import type { Job, JobResult } from '../systems/system.ts';
 
 export const UBATCH = 256;
-/** A pair counts only when the same fixed run took the same time, within this share, before and after it. */
-const PROBE_TOLERANCE = 0.1;
-const PROBE = '16 24';
-const ANSWER = { timeoutMs: 300_000 };
-const WARM_UP = { prompt: 32, output: 8 };
-/** Of the mesh's workers: far above what one session needs. */
-const CELLS = 8192;
-const SESSIONS = 16;
+/** Cells are counted in blocks of so many. */
+const CELL_BLOCK = 256;
+/** Of one run of llama-bench. */
+const STOCK_MS = 300_000;
+/** Eight decode steps behind a first token. */
+const WARM_UP = { prompt: 32, output: 9 };
 
 export interface LanePlan {
   /** Before the names of this lane's ratios. */
@@ -23,141 +24,126 @@ export interface LanePlan {
   readonly name: string;
   readonly prompt: number;
   readonly output: number;
-  readonly pairs: number;
-  /** How many disturbed pairs may be replaced. */
-  readonly extraPairs: number;
+  readonly rounds: number;
 }
 
-interface Speed {
-  readonly prefillMs: number;
-  /** Median of a token. */
-  readonly decodeMs: number;
-}
-
-export interface Pair {
-  readonly order: string;
-  readonly one: Speed & { readonly decodeMeanMs: number };
-  readonly mesh: Speed & { readonly decodeMeanMs: number; readonly p95Ms: number; readonly openMs: number };
-  readonly stock: Speed;
-  /** Of the fixed run, after it over before it. */
-  readonly probe: number;
-  readonly pressure: ReturnType<typeof pressure>;
+export interface LaneParts {
+  /** llama-bench of the unpatched tree. */
+  readonly stock: string;
+  readonly smoke: boolean;
+  readonly say: (text: string) => void;
+  readonly progress: (done: number, of: number) => void;
+  readonly signal: AbortSignal;
 }
 
 export interface Lane {
-  readonly plan: LanePlan;
+  readonly record: LaneRecord;
   readonly engine: string;
-  readonly paths: string[];
-  readonly pairs: Pair[];
-  readonly discarded: Pair[];
-  /** Too few undisturbed pairs: all of them count. */
-  readonly contended: boolean;
-  readonly workerPssMiB: number[];
+  readonly paths: readonly string[];
+  readonly table: readonly string[];
 }
 
-interface OneRun {
-  readonly prefill_ms: number;
-  readonly decode_ms: number[];
+type Name = 'one' | 'mesh' | 'stock';
+
+export function keyOf({ name, prompt, output }: LanePlan): Record<string, string | number> {
+  return { model: name, prompt, output, sessions: 1 };
 }
 
-/** One model: mesh, one process and llama-bench by turns. */
-export async function runLane(plan: LanePlan, { stock, say }: { stock: string; say: (text: string) => void }): Promise<Lane> {
-  const mesh = new MeshSystem('mesh', {
-    model: plan.model, places: [loopback(0), loopback(1)], cells: CELLS, sessions: SESSIONS, ubatch: UBATCH,
+/** One model: one process, the mesh and llama-bench by turns, each process pinned to a core. */
+export async function runLane(plan: LanePlan, { stock, smoke, say, progress, signal }: LaneParts): Promise<Lane> {
+  const cells = Math.ceil((plan.prompt + plan.output) / CELL_BLOCK) * CELL_BLOCK;
+  const one = new LineSystem({
+    name: 'one', command: path.join(BIN, 'meshnet-bench-whole'), cores: [0],
+    args: ['--model', plan.model, '--threads', '1', '--cells', String(cells), '--sessions', '1', '--ubatch', String(UBATCH)],
   });
-  await mesh.start(new AbortController().signal);
-  const one = new LineProgram(...pinned(0, [
-    path.join(BIN, 'meshnet-bench-shard'), '--model', plan.model, '--threads', '1', '--ubatch', String(UBATCH),
-  ]));
+  const mesh = new MeshSystem('mesh', { model: plan.model, places: [loopback(0), loopback(1)], cells, sessions: 1, ubatch: UBATCH });
   try {
-    const { engine_class: engine } = await one.next<{ engine_class: string }>(ANSWER);
-    await one.ask<OneRun>(`${WARM_UP.prompt} ${WARM_UP.output}`, ANSWER);
-    let { paths, memoryMiB } = await meshRun(mesh, WARM_UP);
-    const good: Pair[] = [];
-    const disturbed: Pair[] = [];
-    while (good.length < plan.pairs && disturbed.length <= plan.extraPairs) {
-      const n = good.length + disturbed.length;
-      const before = await probe(one);
-      const measured = await runPair(plan, { mesh, one, stock, meshFirst: n % 2 === 1 });
-      const pair = { ...measured.pair, probe: await probe(one) / before, pressure: pressure() };
-      ({ paths, memoryMiB } = measured);
-      const moved = Math.abs(pair.probe - 1) > PROBE_TOLERANCE;
-      (moved ? disturbed : good).push(pair);
-      say(`pair ${n + 1}: ${describe(pair)}${moved ? `; disturbed, the probe moved to ${pair.probe.toFixed(2)}` : ''}`);
-    }
-    const contended = good.length < plan.pairs;
-    return {
-      plan, engine, paths: [...paths], contended,
-      pairs: contended ? [...good, ...disturbed] : good,
-      discarded: contended ? [] : disturbed,
-      workerPssMiB: [...memoryMiB],
+    say('starting one process and the nodes');
+    const { engine } = await one.start(signal);
+    await mesh.start(signal);
+    await one.run(job(`${plan.name} warm up one`, WARM_UP), signal);
+    let { paths } = await mesh.run(job(`${plan.name} warm up mesh`, WARM_UP), signal);
+    const runs: Record<Name, (round: number) => Promise<Measures>> = {
+      one: async (n) => ofJob(plan, await one.run(job(`${plan.name} ${n}`, plan), signal)),
+      mesh: async (n) => {
+        const result = await mesh.run(job(`${plan.name} ${n}`, plan), signal);
+        paths = result.paths;
+        return { ...ofJob(plan, result), open_ms: round(result.openMs) };
+      },
+      stock: () => stockRun(stock, plan, signal),
     };
+    const rounds = await runRounds<Name>({
+      systems: ['one', 'mesh', 'stock'], rounds: plan.rounds, smoke, say, progress, signal,
+      run: async (name, n) => {
+        const measures = await runs[name](n);
+        say(`  ${name.padEnd(5)} decode ${String(measures['decode'])} tok/s, prefill ${String(measures['prefill'])} tok/s`);
+        return measures;
+      },
+    });
+    return summarise(plan, { rounds, engine, paths });
   } finally {
-    await one.stop();
-    await mesh.stop();
+    await Promise.all([one.stop(), mesh.stop()]);
   }
 }
 
-/** Median time of a token in a short run that is always the same. */
-async function probe(one: LineProgram): Promise<number> {
-  return median((await one.ask<OneRun>(PROBE, ANSWER)).decode_ms);
+function job(seed: string, { prompt, output }: { readonly prompt: number; readonly output: number }): Job {
+  return { prompts: prompts(seed, { sessions: 1, tokens: prompt }), output };
 }
 
-/** One session: a prompt of so many ids, then so many greedy tokens. */
-async function meshRun(mesh: MeshSystem, { prompt, output }: Pick<LanePlan, 'prompt' | 'output'>): Promise<MeshResult> {
-  const ids = Array.from({ length: prompt }, (_, i) => 100 + (i * 7919) % 31_000);
-  return await mesh.run({ prompts: [ids], output }, new AbortController().signal);
-}
-
-interface PairParts {
-  readonly mesh: MeshSystem;
-  readonly one: LineProgram;
-  readonly stock: string;
-  readonly meshFirst: boolean;
-}
-
-async function runPair(
-  plan: LanePlan,
-  { mesh, one, stock, meshFirst }: PairParts,
-): Promise<{ pair: Omit<Pair, 'probe' | 'pressure'> } & Pick<MeshResult, 'paths' | 'memoryMiB'>> {
-  const ofStock = await stockRun(stock, plan);
-  const early = meshFirst ? await meshRun(mesh, plan) : undefined;
-  const alone = await one.ask<OneRun>(`${plan.prompt} ${plan.output}`, ANSWER);
-  const together = early ?? await meshRun(mesh, plan);
+function ofJob({ prompt, output }: LanePlan, { prefillMs, decodeWallMs, stepMs, memoryMiB, cpuS }: JobResult): Measures {
   return {
-    pair: { order: meshFirst ? 'mesh, one' : 'one, mesh', one: ofOne(alone), mesh: ofMesh(together), stock: ofStock },
-    paths: together.paths, memoryMiB: together.memoryMiB,
+    decode: round((output - 1) / decodeWallMs * 1000),
+    prefill: round(prompt / prefillMs * 1000),
+    step_p10_ms: round(quantile(stepMs, 0.1)),
+    step_p50_ms: round(quantile(stepMs, 0.5)),
+    step_p95_ms: round(quantile(stepMs, 0.95)),
+    memory_mib: memoryMiB,
+    cpu_s: round(cpuS),
   };
 }
 
-/** The first token after a prompt, and the median of the others: both as the user of one session meets them. */
-function ofOne({ prefill_ms, decode_ms }: OneRun): Pair['one'] {
-  return { prefillMs: prefill_ms, decodeMs: median(decode_ms), decodeMeanMs: mean(decode_ms) };
-}
-
-function ofMesh({ prefillMs, openMs, stepMs }: MeshResult): Pair['mesh'] {
-  return { prefillMs, decodeMs: median(stepMs), decodeMeanMs: mean(stepMs), p95Ms: quantile(stepMs, 0.95), openMs };
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-/** llama-bench of the unpatched tree on the same core; its tokens follow a prompt of the same length. */
-async function stockRun(program: string, { model, prompt, output }: LanePlan): Promise<Speed> {
+/** llama-bench on the same core; its tokens follow a prompt of the same length. */
+async function stockRun(program: string, { model, prompt, output }: LanePlan, signal: AbortSignal): Promise<Measures> {
   const milliseconds = async (args: readonly string[]): Promise<number> => {
     const [command, all] = pinned(0, [program, '-m', model, '-t', '1', '-ub', String(UBATCH), '-fa', '1', '-r', '1', '-o', 'json', ...args]);
-    const { stdout } = await run(command, all);
+    const { stdout } = await run(command, all, { signal, timeout: STOCK_MS });
     const [test] = JSON.parse(stdout) as { avg_ns: number }[];
     return (test?.avg_ns ?? Number.NaN) / 1e6;
   };
   return {
-    prefillMs: await milliseconds(['-p', String(prompt), '-n', '0']),
-    decodeMs: await milliseconds(['-p', '0', '-n', String(output), '-d', String(prompt)]) / output,
+    prefill: round(prompt / await milliseconds(['-p', String(prompt), '-n', '0']) * 1000),
+    decode: round(output / await milliseconds(['-p', '0', '-n', String(output), '-d', String(prompt)]) * 1000),
   };
 }
 
-function describe({ one, mesh, stock }: Pair): string {
-  return `token ${one.decodeMs.toFixed(2)} ms in one process, ${mesh.decodeMs.toFixed(2)} in the mesh, ${stock.decodeMs.toFixed(2)} stock; ` +
-    `prompt ${one.prefillMs.toFixed(0)}, ${mesh.prefillMs.toFixed(0)}, ${stock.prefillMs.toFixed(0)} ms`;
+interface Ran {
+  readonly rounds: Rounds<Name>;
+  readonly engine: string;
+  readonly paths: readonly string[];
+}
+
+function summarise(plan: LanePlan, { rounds, engine, paths }: Ran): Lane {
+  const ratio = (measure: string, of: Name, over: Name) =>
+    ratioOf(rounds, (runs) => Number(runs[of][measure]) / Number(runs[over][measure]));
+  const ratios = Object.fromEntries(Object.entries({
+    decode_mesh_over_one_process: ratio('decode', 'mesh', 'one'),
+    prefill_mesh_over_one_process: ratio('prefill', 'mesh', 'one'),
+    decode_one_process_over_stock: ratio('decode', 'one', 'stock'),
+    prefill_one_process_over_stock: ratio('prefill', 'one', 'stock'),
+  }).map(([name, value]) => [plan.prefix + name, value]));
+  const { good, discarded, contended, long } = rounds;
+  const absolute = (name: Name, measure: string): string => median(good.map(({ runs }) => Number(runs[name][measure]))).toPrecision(3);
+  return {
+    engine, paths,
+    record: { key: keyOf(plan), systems: ['one', 'mesh', 'stock'], long, contended, rounds: [...good], discarded: [...discarded], ratios },
+    table: [
+      `split: ${plan.name}, ${plan.prompt} + ${plan.output} tokens, one thread a process, ${paths.join(', ')}, ${good.length} rounds` +
+        `${discarded.length > 0 ? `, ${discarded.length} discarded` : ''}${contended ? ', on a busy machine: judged by nothing' : ''}`,
+      ...Object.entries(ratios).map(([name, { median: value, low, high }]) => `  ${name.padEnd(42)} ${value}  [${low}, ${high}]`),
+      ...['decode', 'prefill'].map((measure) => `  ${measure}, tok/s: ` +
+        `${absolute('one', measure)} in one process, ${absolute('mesh', measure)} in the mesh, ${absolute('stock', measure)} stock`),
+      `  token, ms (p10, p50, p95): ${(['one', 'mesh'] as const).map((name) =>
+        `${['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => absolute(name, measure)).join(', ')} in ${name === 'one' ? 'one process' : 'the mesh'}`).join('; ')}`,
+    ],
+  };
 }

@@ -1,0 +1,74 @@
+import { REGRESSION } from '../contract.ts';
+import { laneName, valueOf, type BenchRecord, type Figure } from './record.ts';
+import { columns } from './table.ts';
+import type { Answer } from './verdict.ts';
+
+export interface Change {
+  readonly name: string;
+  readonly old: number;
+  readonly now: number;
+  readonly verdict: Answer;
+}
+
+export interface Comparison {
+  readonly changes: readonly Change[];
+  /** For people: a line a ratio, then what makes the comparison doubtful. */
+  readonly lines: readonly string[];
+}
+
+/** Of these less is better; of every other ratio more. */
+const COST = /(^|\/)(memory|bytes|messages|logits|token|kl|difference|load)\/|_added_ms$|_over_tcp$/;
+
+/** What is a ratio on one machine is another one on the next: these have to be the same. */
+const SAME_MACHINE = ['cpu', 'cores', 'kernel', 'congestion'] as const;
+
+/** R10: this run against a recorded one, ratio by ratio. */
+export function compare(old: BenchRecord, now: BenchRecord): Comparison {
+  const disturbed = new Set([old, now].flatMap((record) => isSmoke(record) ? Object.keys(record.ratios) : disturbedNames(record)));
+  const changes = Object.entries(now.ratios).flatMap(([name, figure]): Change[] => {
+    const before = old.ratios[name];
+    return before === undefined ? [] : [{
+      name, old: valueOf(before), now: valueOf(figure),
+      verdict: disturbed.has(name) ? 'not judged' : regressed(name, { before: valueOf(before), figure }) ? 'fails' : 'holds',
+    }];
+  });
+  const missing = Object.keys(old.ratios).filter((name) => !(name in now.ratios));
+  return {
+    changes,
+    lines: [
+      `compared with ${old.at} ${old.commit}, R10:`,
+      ...columns([
+        ['  ratio', 'old', 'new', 'change', 'verdict'],
+        ...changes.map((one) => [`  ${one.name}`, String(one.old), String(one.now), percent(one), one.verdict]),
+      ]),
+      ...missing.length > 0 ? [`  not measured now: ${missing.join(', ')}`] : [],
+      ...differences(old, now).map((what) => `  warning: another ${what}; ratios of different machines or engines say little`),
+    ],
+  };
+}
+
+/** An interval that lies wholly on the wrong side; a figure without one is its own. */
+function regressed(name: string, { before, figure }: { before: number; figure: Figure }): boolean {
+  const { low, high } = typeof figure === 'number' ? { low: figure, high: figure } : figure;
+  return COST.test(name) ? low > before / REGRESSION : high < before * REGRESSION;
+}
+
+function disturbedNames({ lanes }: BenchRecord): string[] {
+  return lanes.filter(({ contended }) => contended).flatMap(({ key, ratios }) =>
+    Object.keys(ratios).flatMap((name) => [name, `${laneName(key)}/${name}`]));
+}
+
+function isSmoke({ context }: BenchRecord): boolean {
+  return context['smoke'] === true;
+}
+
+function percent({ old, now }: Change): string {
+  const change = (now / old - 1) * 100;
+  return Number.isFinite(change) ? `${change > 0 ? '+' : ''}${change.toFixed(1)} %` : '–';
+}
+
+function differences(old: BenchRecord, now: BenchRecord): string[] {
+  const machine = SAME_MACHINE.filter((field) => old.context.machine[field] !== now.context.machine[field])
+    .map((field) => `${field} (${old.context.machine[field]}, now ${now.context.machine[field]})`);
+  return [...machine, ...old.context.engine === now.context.engine ? [] : [`engine (${old.context.engine}, now ${now.context.engine})`]];
+}
