@@ -24,6 +24,9 @@ system_packages=(
   python3:python3
 )
 
+# What tests and benchmarks hold ours against, from the unpatched tree.
+stock_targets=(meshnet-reference meshnet-bench-whole llama-bench llama-quantize ggml-rpc-server)
+
 say() { echo "setup: $*" >&2; }
 
 node_ready() { [[ node_modules/.package-lock.json -nt package-lock.json && -e node_modules/.bin/mocha ]]; }
@@ -122,7 +125,7 @@ case $mode in
   native) setup_native worker ;;
   test)
     setup_native worker
-    setup_native stock --stock --target meshnet-reference
+    setup_native stock --stock "${stock_targets[@]/#/--target=}"
     ;;
   run)
     if needs_native "$@"; then

@@ -7,7 +7,7 @@ usage() {
 usage: native-worker/build.sh [--stock] [--sanitize] [--target NAME]...
 
   (no option)     fetch and patch llama.cpp, build everything of ours into native-worker/build/bin
-  --stock         build the unpatched tree's llama-bench and meshnet-reference into native-worker/build/stock/bin
+  --stock         build the unpatched tree's llama-bench, its RPC server and other yardsticks into native-worker/build/stock/bin
   --sanitize      build ours with the address and undefined-behaviour sanitizers into native-worker/build/sanitize/bin
   --target NAME   build only this target; may be given several times
 
@@ -24,6 +24,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --stock) variant=stock ;;
     --sanitize) variant=sanitize ;;
+    --target=*) targets+=("${1#--target=}") ;;
     --target) shift; targets+=("${1:?--target needs a name}") ;;
     -h|--help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;

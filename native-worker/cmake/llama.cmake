@@ -19,7 +19,8 @@ meshnet_pin(LLAMA_ALL_WARNINGS OFF)
 meshnet_pin(LLAMA_TOOLS_INSTALL OFF)
 # Spinning OpenMP teams of two workers on shared cores starve each other; ggml's own pool can be told not to poll.
 meshnet_pin(GGML_OPENMP OFF)
-meshnet_pin(GGML_RPC OFF)
+# Benchmarks compare with its servers; ours has no use for them.
+meshnet_pin(GGML_RPC ${MESHNET_STOCK})
 meshnet_pin(GGML_CCACHE OFF)
 option(MESHNET_NATIVE "use every instruction of this processor; otherwise AVX2, equal on every machine" ON)
 meshnet_pin(GGML_NATIVE ${MESHNET_NATIVE})

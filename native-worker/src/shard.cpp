@@ -73,6 +73,7 @@ Status CheckParams(const ShardParams & p) {
   if (p.n_threads < 1 || p.n_threads > static_cast<int32_t>(kMaxThreads)) {
     return {Code::kLimitExceeded, "n_threads must be 1 to 512"};
   }
+  if (p.poll > 100) return {Code::kLimitExceeded, "poll must be 0 to 100"};
   if (p.kv_type != "f16" && p.kv_type != "f32") return {Code::kDtypeInvalid, "kv_type must be f16 or f32"};
   return Status::Ok();
 }
@@ -188,9 +189,8 @@ Status Shard::Impl::CreateContext(const ShardParams & p) {
   info.n_ctx = llama_n_ctx(ctx.get());
   info.n_ubatch = std::min(p.n_ubatch, llama_n_ubatch(ctx.get()));
 
-  // Threads sleep between decodes: a spinning worker starves whoever shares its cores.
   ggml_threadpool_params tp = ggml_threadpool_params_default(p.n_threads);
-  tp.poll = 0;
+  tp.poll = p.poll;
   pool.reset(ggml_threadpool_new(&tp));
   if (!pool) return {Code::kNoCapacity, "cannot start the compute threads"};
   llama_attach_threadpool(ctx.get(), pool.get(), pool.get());

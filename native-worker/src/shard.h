@@ -26,6 +26,7 @@ struct ShardParams {
   uint32_t n_ubatch = 256;   // rows of one decode
   uint32_t n_logits_max = 64; // rows of one decode that may want logits; at least n_seq_max is granted
   int32_t n_threads = 1;
+  uint32_t poll = 0;         // how long threads spin for work before they sleep, 0 to 100; spinning starves neighbours
   std::string kv_type = "f16";                 // f16 or f32
   std::function<bool(float)> on_progress;      // 0..1, never decreasing; false stops the load
 };
