@@ -27,6 +27,8 @@ constexpr const char * kUsage = R"(usage: meshnet-testmodel --out FILE [option v
   --ffn N           feed-forward width (default 512)
   --ctx N           context length that the file claims (default 4096)
   --vocab NAME      a ggml-vocab-NAME.gguf of the llama.cpp tree, or a path (default llama-spm, 32000 tokens)
+  --rope-base N     (default: the file says nothing, which means 10000)
+  --vocab-size N    only the first N tokens of the vocabulary (default all); a SentencePiece one needs its first 259
   --seed N          of the weights (default 1)
 )";
 
@@ -40,7 +42,7 @@ struct Options {
   ggml_type type = GGML_TYPE_F16;
   ggml_type output_type = GGML_TYPE_COUNT;
   bool tied = false;
-  int64_t layers = 4, embd = 256, heads = 8, kv_heads = 4, ffn = 512, ctx = 4096;
+  int64_t layers = 4, embd = 256, heads = 8, kv_heads = 4, ffn = 512, ctx = 4096, rope_base = 0, vocab_size = 0;
   uint64_t seed = 1;
 };
 
@@ -55,7 +57,8 @@ ggml_type ParseType(const std::string & name) {
 Options Parse(int argc, char ** argv) {
   Options o;
   const std::map<std::string, int64_t *> numbers = {{"--layers", &o.layers},     {"--embd", &o.embd}, {"--heads", &o.heads},
-                                                    {"--kv-heads", &o.kv_heads}, {"--ffn", &o.ffn},   {"--ctx", &o.ctx}};
+                                                    {"--kv-heads", &o.kv_heads}, {"--ffn", &o.ffn},   {"--ctx", &o.ctx},
+                                                    {"--rope-base", &o.rope_base}, {"--vocab-size", &o.vocab_size}};
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     if (i + 1 == argc) throw std::runtime_error("no value for " + name);
@@ -150,6 +153,24 @@ struct GgufFree {
 };
 using Gguf = std::unique_ptr<gguf_context, GgufFree>;
 
+// Keeps the first n entries of an array that has one for each token: strings, or numbers of four bytes.
+void CutArray(gguf_context * meta, const char * key, size_t n) {
+  const int64_t id = gguf_find_key(meta, key);
+  if (id < 0) return;
+  if (gguf_get_arr_type(meta, id) == GGUF_TYPE_STRING) {
+    std::vector<std::string> entries;
+    for (size_t i = 0; i < n; i++) entries.emplace_back(gguf_get_arr_str(meta, id, i));
+    std::vector<const char *> pointers;
+    for (const std::string & entry : entries) pointers.push_back(entry.c_str());
+    gguf_set_arr_str(meta, key, pointers.data(), n);
+  } else {
+    const gguf_type type = gguf_get_arr_type(meta, id);
+    const auto * data = static_cast<const char *>(gguf_get_arr_data(meta, id));
+    const std::vector<char> entries(data, data + n * 4);
+    gguf_set_arr_data(meta, key, type, entries.data(), n);
+  }
+}
+
 // The tokenizer keys of a vocabulary file and our own hyperparameters. *n_vocab becomes the number of tokens.
 Gguf Metadata(const Options & o, int64_t * n_vocab) {
   const bool is_path = o.vocab.find('/') != std::string::npos;
@@ -166,6 +187,12 @@ Gguf Metadata(const Options & o, int64_t * n_vocab) {
     const std::string key = gguf_get_key(vocab.get(), i);
     if (key.rfind("tokenizer.", 0) != 0) gguf_remove_key(meta.get(), key.c_str());
   }
+  if (o.vocab_size > 0) {
+    *n_vocab = std::min(*n_vocab, o.vocab_size);
+    for (const char * name : {"tokens", "scores", "token_type"}) {
+      CutArray(meta.get(), (std::string("tokenizer.ggml.") + name).c_str(), static_cast<size_t>(*n_vocab));
+    }
+  }
   gguf_set_val_str(meta.get(), "general.architecture", "llama");
   gguf_set_val_str(meta.get(), "general.name", "Meshnet test model");
   gguf_set_val_u32(meta.get(), "general.quantization_version", 2);
@@ -178,6 +205,7 @@ Gguf Metadata(const Options & o, int64_t * n_vocab) {
     gguf_set_val_u32(meta.get(), (std::string("llama.") + key).c_str(), static_cast<uint32_t>(value));
   }
   gguf_set_val_f32(meta.get(), "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  if (o.rope_base > 0) gguf_set_val_f32(meta.get(), "llama.rope.freq_base", static_cast<float>(o.rope_base));
   gguf_set_val_str(meta.get(), "tokenizer.chat_template", kChatTemplate);
   return meta;
 }
