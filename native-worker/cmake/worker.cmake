@@ -114,14 +114,14 @@ target_compile_definitions(golden_test PRIVATE MESHNET_GOLDEN_DIR="${CMAKE_CURRE
 target_link_libraries(golden_test PRIVATE meshnet_proto GTest::gtest_main OpenSSL::Crypto)
 add_test(NAME golden_test COMMAND golden_test)
 
-meshnet_program(meshnet-bench-shard tools/bench_shard.cpp)
-target_link_libraries(meshnet-bench-shard PRIVATE meshnet_shard)
-
 meshnet_program(meshnet-bench-seam tools/bench_seam.cpp tools/bench_seam_route.cpp tools/bench_seam_tcp.cpp)
 target_link_libraries(meshnet-bench-seam PRIVATE meshnet_core)
 
 meshnet_program(meshnet-bench-whole tools/bench_whole.cpp tools/bench_whole_job.cpp tools/bench_whole_shard.cpp)
 target_link_libraries(meshnet-bench-whole PRIVATE meshnet_shard)
+
+meshnet_program(meshnet-bench-agreement tools/bench_agreement.cpp tools/bench_agreement_rows.cpp)
+target_link_libraries(meshnet-bench-agreement PRIVATE meshnet_shard)
 
 meshnet_program(meshnet-bench-limits tools/bench_limits.cpp tools/bench_limits_kernels.cpp)
 target_link_libraries(meshnet-bench-limits PRIVATE Threads::Threads)
