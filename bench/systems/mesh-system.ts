@@ -4,6 +4,9 @@ import { BenchMesh, type MeshOptions, type ShardNow } from './mesh.ts';
 import { pssMiB } from './native.ts';
 import type { Job, JobResult, Started, System } from './system.ts';
 
+/** A worker reports every second, and a session is over a moment after its last token. */
+const REST_MS = 30_000;
+
 export interface MeshResult extends JobResult {
   /** Of it the opening of the routes. */
   readonly openMs: number;
@@ -68,6 +71,20 @@ export class MeshSystem implements System {
   async shards(): Promise<ShardNow[]> {
     const mesh = this.#running;
     return await Promise.all(this.#options.places.map((_, stage) => mesh.shard(stage)));
+  }
+
+  /** The same once no session is left and so many positions were decoded since the workers started. */
+  async shardsAtRest(decoded: number, signal: AbortSignal): Promise<ShardNow[]> {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(REST_MS)]);
+    for (;;) {
+      const shards = await this.shards();
+      if (shards.every((shard) => shard.lanes === 0 && shard.decoded >= decoded)) {
+        return shards;
+      }
+      if (limit.aborted) {
+        throw new MeshnetError('DEADLINE_EXCEEDED', `${this.name} is not at rest within ${REST_MS} ms`);
+      }
+    }
   }
 
   async stop(): Promise<void> {

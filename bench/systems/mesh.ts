@@ -38,6 +38,7 @@ const Shard = z.object({
   workerPid: z.int().positive(),
   weightBytes: z.number(),
   kvBytes: z.number(),
+  lanes: z.int(),
   ticks: z.number(),
   decoded: z.number(),
   traffic: z.object({ bytesIn: z.number(), bytesOut: z.number(), packetsIn: z.number(), packetsOut: z.number() }),

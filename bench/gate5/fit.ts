@@ -1,0 +1,139 @@
+import path from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { isMeshnetError, MeshnetError } from '../../src/errors.ts';
+import { prompts } from '../gate1/prompts.ts';
+import type { LaneRecord } from '../runner/record.ts';
+import { LineSystem } from '../systems/line-system.ts';
+import { MeshSystem } from '../systems/mesh-system.ts';
+import { BIN, pssMiB } from '../systems/native.ts';
+import { loopback } from '../systems/place.ts';
+import type { System } from '../systems/system.ts';
+import { laneKey, type Gate5Lane } from './lanes.ts';
+import { MemoryLimit } from './memory-limit.ts';
+import { UBATCH } from './systems.ts';
+
+/** Starting and a short answer take a tenth of it without a limit; what thrashes for longer has not finished. */
+const FINISH_MS = 180_000;
+const LEAVE_MS = 10_000;
+const LOOK_EVERY_MS = 100;
+const CELLS = 512;
+const PROMPT = 32;
+const OUTPUT = 8;
+const MIB = 2 ** 20;
+
+export interface FitOptions {
+  readonly model: string;
+  readonly say: (text: string) => void;
+  readonly signal: AbortSignal;
+}
+
+interface End {
+  readonly finished: boolean;
+  readonly kills: number;
+  readonly how: string;
+}
+
+/**
+ * A limit midway between what one process holds and what one host of two holds (its node as well as its worker), then
+ * both under it. The page cache counts and can be dropped, so that only an end tells: finished, killed or too late.
+ */
+export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions): Promise<LaneRecord> {
+  // A machine without control groups is told before anything is loaded.
+  await (await MemoryLimit.create(`meshnet-bench-${process.pid}`, 64 * MIB)).remove();
+  const whole = await held(oneProcess(model), (system) => [[system.pid]], signal);
+  const shard = await held(twoShards(model), (system) => system.hosts, signal);
+  const limitMiB = Math.round((whole + shard) / 2);
+  say(`one process holds ${whole} MiB, a host of two shards ${shard}; the limit is ${limitMiB}`);
+  if (shard >= whole) {
+    throw new MeshnetError('INTERNAL', `a host of two shards holds ${shard} MiB, one process ${whole}: no limit lies between`);
+  }
+  const one = await underLimits(limitMiB, 1, signal, ([limit = []]) => oneProcess(model, limit));
+  say(`one process ${one.how}`);
+  const two = await underLimits(limitMiB, 2, signal, (limits) => twoShards(model, limits));
+  say(`two shards ${two.how}`);
+  return {
+    key: laneKey(lane), systems: ['one_process', 'two_shards'], long: false, contended: false, rounds: [], discarded: [],
+    ratios: { 'fit/one_process_finished': Number(one.finished), 'fit/two_shards_finished': Number(two.finished) },
+    limits: {
+      memory_mib: limitMiB, finish_ms: FINISH_MS,
+      one_process: { ...one, unlimited_mib: whole }, two_shards: { ...two, unlimited_mib: shard },
+    },
+    notes: [`limit ${limitMiB} MiB, no swap`, `one process ${one.how}`, `two shards, each with its node, ${two.how}`],
+  };
+}
+
+function oneProcess(model: string, limit: readonly string[] = []): LineSystem {
+  const [command = '', ...args] = [
+    ...limit, path.join(BIN, 'meshnet-bench-whole'), '--model', model, '--threads', '1', '--cells', String(CELLS), '--ubatch', String(UBATCH),
+  ];
+  return new LineSystem({ name: 'one process', command, args, cores: [0] });
+}
+
+function twoShards(model: string, limits: readonly (readonly string[])[] = []): MeshSystem {
+  const places = [0, 1].map((core) => ({ ...loopback(core), confine: limits[core] ?? [] }));
+  return new MeshSystem('two shards', { model, places, cells: CELLS, sessions: 4, ubatch: UBATCH });
+}
+
+async function answer(system: System, signal: AbortSignal): Promise<void> {
+  await system.start(signal);
+  await system.run({ prompts: prompts('fit', { sessions: 1, tokens: PROMPT }), output: OUTPUT }, signal);
+}
+
+/** The most that a host holds after an answer, nothing limited, in MiB. */
+async function held<S extends System>(system: S, hosts: (system: S) => readonly (readonly number[])[], signal: AbortSignal): Promise<number> {
+  try {
+    await answer(system, signal);
+    const sums = await Promise.all(hosts(system).map(async (pids) =>
+      (await Promise.all(pids.map((pid) => pssMiB(pid)))).reduce((sum, mib) => sum + mib, 0)));
+    return Math.max(...sums);
+  } finally {
+    await system.stop();
+  }
+}
+
+async function underLimits(
+  limitMiB: number, n: number, signal: AbortSignal, make: (launchers: string[][]) => System,
+): Promise<End> {
+  const limits: MemoryLimit[] = [];
+  try {
+    for (let i = 0; i < n; i++) {
+      limits.push(await MemoryLimit.create(`meshnet-bench-${process.pid}-${i}`, limitMiB * MIB));
+    }
+    const { finished, failure } = await ends(make(limits.map(({ launcher }) => launcher)), signal);
+    const kills = (await Promise.all(limits.map((limit) => limit.kills()))).reduce((sum, one) => sum + one, 0);
+    const how = finished ? 'finished' : kills > 0 ? `was killed by the kernel (${kills} kills)` : `did not finish: ${failure}`;
+    return { finished, kills, how };
+  } finally {
+    await Promise.all(limits.map((limit) => removed(limit)));
+  }
+}
+
+async function ends(system: System, signal: AbortSignal): Promise<{ finished: boolean; failure: string }> {
+  try {
+    await answer(system, AbortSignal.any([signal, AbortSignal.timeout(FINISH_MS)]));
+    return { finished: true, failure: '' };
+  } catch (err) {
+    if (signal.aborted) {
+      throw err;
+    }
+    return { finished: false, failure: isMeshnetError(err) ? `${err.code}: ${err.message}` : String(err) };
+  } finally {
+    await system.stop();
+  }
+}
+
+/** The kernel keeps a group busy for a moment after its last process. */
+async function removed(limit: MemoryLimit): Promise<void> {
+  const deadline = performance.now() + LEAVE_MS;
+  for (;;) {
+    try {
+      await limit.remove();
+      return;
+    } catch (err) {
+      if (performance.now() > deadline) {
+        throw err;
+      }
+      await setTimeout(LOOK_EVERY_MS);
+    }
+  }
+}

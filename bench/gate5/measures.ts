@@ -1,0 +1,44 @@
+import { MEMORY, R3_ALLOWANCE } from '../contract.ts';
+import type { Measures } from '../runner/rounds.ts';
+import { quantile, round } from '../runner/statistics.ts';
+import type { JobResult } from '../systems/system.ts';
+import type { Question } from './lanes.ts';
+
+const MIB = 2 ** 20;
+const MB = 1e6;
+
+/** What the contract measures of one job. */
+export function measuresOf({ sessions, prompt, output }: Question, result: JobResult): Measures {
+  const { prefillMs, decodeWallMs, decodeTokens = sessions * (output - 1), stepMs, memoryMiB, cpuS } = result;
+  return {
+    decode: round(decodeTokens / decodeWallMs * 1000),
+    prefill: round(sessions * prompt / prefillMs * 1000),
+    prefill_ms: round(prefillMs),
+    decode_ms: round(decodeWallMs),
+    decode_tokens: decodeTokens,
+    step_p10_ms: round(quantile(stepMs, 0.1)),
+    step_p50_ms: round(quantile(stepMs, 0.5)),
+    step_p95_ms: round(quantile(stepMs, 0.95)),
+    memory_mib: Math.round(memoryMiB.reduce((sum, mib) => sum + mib, 0)),
+    memory_each_mib: [...memoryMiB],
+    // Of all tokens that went through the model, the prompt's included: programs do not tell them apart.
+    cpu_ms_per_token: round(cpuS * 1000 / (sessions * (prompt + output - 1))),
+  };
+}
+
+/** R3: what a token of one session may take, given what one process takes. */
+export function lawMs(localMs: number, delayMs: number): number {
+  const least = localMs + 2 * delayMs;
+  return least + Math.max(R3_ALLOWANCE.ms, R3_ALLOWANCE.share * least);
+}
+
+/** R7: what a worker may hold. */
+export function memoryBoundMiB({ weightBytes, kvBytes }: { readonly weightBytes: number; readonly kvBytes: number }): number {
+  return (MEMORY.factor * weightBytes + kvBytes + MEMORY.besidesMB * MB) / MIB;
+}
+
+/** A figure of one run. @returns NaN when it is missing */
+export function number(measures: Measures | undefined, name: string): number {
+  const value = measures?.[name];
+  return typeof value === 'number' ? value : Number.NaN;
+}

@@ -1,0 +1,93 @@
+import { prompts } from '../gate1/prompts.ts';
+import type { LaneRecord } from '../runner/record.ts';
+import { runRounds, type Measures, type RoundsPlan } from '../runner/rounds.ts';
+import { median, round } from '../runner/statistics.ts';
+import type { ShardNow } from '../systems/mesh.ts';
+import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
+import type { System } from '../systems/system.ts';
+import { laneKey, nameOf, type Gate5Lane, type Question, type SystemName } from './lanes.ts';
+import { measuresOf, memoryBoundMiB, number } from './measures.ts';
+import type { Network } from './network.ts';
+import { ratiosOf } from './ratios.ts';
+import { wireOf } from './wire.ts';
+
+/** Eight decode steps behind a first token. */
+const WARM_UP = { tokens: 16, output: 9 };
+/** Bytes are the same in every round: one shows it, a second one that it is so. */
+const WIRE_ROUNDS = 2;
+
+export type SpeedLane = Extract<Gate5Lane, Question>;
+
+export interface LaneParts {
+  readonly systems: ReadonlyMap<SystemName, System>;
+  readonly network: Network;
+  /** Of our shards. */
+  readonly shards: readonly ShardNow[];
+  readonly nEmbd: number;
+}
+
+export type LaneOptions = Pick<RoundsPlan<SystemName>, 'smoke' | 'say' | 'progress' | 'signal'>;
+
+/** All systems of a lane live at once; the delay is set for it. */
+export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOptions): Promise<LaneRecord> {
+  const { smoke, say, signal } = options;
+  const { systems, network } = parts;
+  await network.setDelay(lane.delay);
+  for (const name of lane.systems) {
+    const warmUp = prompts(`warm up ${nameOf(lane)} ${name}`, { sessions: lane.sessions, tokens: WARM_UP.tokens });
+    await the(systems, name).run({ prompts: warmUp, output: WARM_UP.output }, signal);
+  }
+  const rounds = await runRounds<SystemName>({
+    ...options,
+    systems: lane.systems,
+    ...lane.kind === 'wire' ? { rounds: WIRE_ROUNDS } : {},
+    run: async (name, n) => {
+      const measures = await measure(the(systems, name), lane, { ...parts, seed: `${nameOf(lane)} ${n}`, signal });
+      say(`  ${name.padEnd(11)} ${describe(lane, measures)}`);
+      return measures;
+    },
+  });
+  const { good, discarded, contended, long } = rounds;
+  const record: LaneRecord = {
+    key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded, ratios: ratiosOf(lane, rounds),
+  };
+  return { ...record, ...lane.kind === 'decode' && lane.sessions === 1 && !smoke ? { budget: budgetOf(record, lane.delay) } : {} };
+}
+
+interface MeasureOptions extends LaneParts {
+  readonly seed: string;
+  readonly signal: AbortSignal;
+}
+
+async function measure(system: System, lane: SpeedLane, { network, shards, nEmbd, seed, signal }: MeasureOptions): Promise<Measures> {
+  if (lane.kind === 'wire') {
+    return await wireOf(system, lane, { network, nEmbd, seed, signal });
+  }
+  const { sessions, prompt: tokens, output } = lane;
+  const result = await system.run({ prompts: prompts(seed, { sessions, tokens }), output }, signal);
+  return { ...measuresOf(lane, result), ...system instanceof MeshSystem ? meshMeasures(result as MeshResult, shards) : {} };
+}
+
+function meshMeasures({ openMs, memoryMiB }: MeshResult, shards: readonly ShardNow[]): Measures {
+  const shares = shards.map((shard, stage) => (memoryMiB[stage] ?? Number.NaN) / memoryBoundMiB(shard));
+  return { open_ms: round(openMs), memory_over_bound: round(Math.max(...shares)) };
+}
+
+/** Where a token's time goes; the last part is what nothing else explains. */
+function budgetOf({ rounds }: LaneRecord, delay: number): { part: string; ms: number }[] {
+  const of = (name: SystemName): number => median(rounds.map(({ runs }) => number(runs[name], 'step_p50_ms')));
+  const parts = [{ part: 'computing, as one process', ms: of('local') }, { part: 'two delays', ms: 2 * delay }];
+  const known = parts.reduce((sum, { ms }) => sum + ms, 0);
+  return [...parts, { part: 'what the split adds', ms: of('ours') - known }].map(({ part, ms }) => ({ part, ms: round(ms) }));
+}
+
+function describe({ kind }: SpeedLane, measures: Measures): string {
+  const figure = (name: string): string => String(measures[name] ?? '–');
+  return kind === 'wire'
+    ? `${figure('line_bytes')} bytes and ${figure('line_packets')} packets a token on the line, ${figure('seam_bytes')} on the seam`
+    : `decode ${figure('decode')} tok/s, token ${figure('step_p50_ms')} ms, prefill ${figure('prefill')} tok/s, ${figure('memory_each_mib')} MiB`;
+}
+
+function the(systems: ReadonlyMap<SystemName, System>, name: SystemName): System {
+  return systems.get(name) as System;
+}
