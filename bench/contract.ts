@@ -88,12 +88,12 @@ export const THRESHOLDS: readonly Threshold[] = [
     ] },
   { id: 'R6', what: 'bytes over their bound, messages a micro-batch, bytes of logits', bench: 'gate5',
     bounds: [
-      { lane: ONE_SESSION, figure: 'bytes/ours_over_bound', atMost: 1 },
-      { lane: ONE_SESSION, figure: 'messages/ours_per_microbatch', atMost: 1 },
-      { lane: ONE_SESSION, figure: 'logits/ours_bytes', atMost: 0 },
+      { lane: { model: '1b' }, figure: 'bytes/ours_over_bound', atMost: 1 },
+      { lane: { model: '1b' }, figure: 'messages/ours_per_microbatch', atMost: 1 },
+      { lane: { model: '1b' }, figure: 'logits/ours_bytes', atMost: 0 },
     ] },
   { id: 'R7', what: 'memory of the worst worker over its bound', bench: 'gate5',
-    bounds: [{ lane: ONE_SESSION, figure: 'memory/ours_over_bound', atMost: 1 }] },
+    bounds: [{ lane: { model: '1b' }, figure: 'memory/ours_over_bound', atMost: 1 }] },
   { id: 'F.fit', what: 'under the limit: one process finished (no), two shards finished (yes)', bench: 'gate5',
     bounds: [
       { lane: { question: 'fit' }, figure: 'fit/one_process_finished', atMost: 0 },

@@ -3,7 +3,9 @@ import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './runner/compare.ts';
 import { judgement, recordsOf } from './runner/judge.ts';
-import { appendRecord, laneName, readRecords, recordOf, valueOf } from './runner/record.ts';
+import { draw } from './runner/picture.ts';
+import { picturesOf } from './runner/pictures.ts';
+import { appendRecord, laneName, readRecords, recordOf, valueOf, type BenchRecord } from './runner/record.ts';
 import { seam } from './seam/seam.ts';
 import { split } from './split/split.ts';
 
@@ -15,6 +17,7 @@ interface RunOptions {
   readonly out?: string | undefined;
   readonly compare?: string | undefined;
   readonly lanes?: string | undefined;
+  readonly pictures?: string | undefined;
   readonly strict: boolean;
 }
 
@@ -35,6 +38,7 @@ async function runBench(name: string, options: RunOptions, signal: AbortSignal):
   if (options.out !== undefined) {
     appendRecord(options.out, record);
   }
+  drawInto(options.pictures, [record]);
   const comparison = old === undefined ? undefined : compare(old, record);
   print(comparison?.lines ?? []);
   if (options.json) {
@@ -52,9 +56,20 @@ function recordedOf(file: string, bench: string) {
   return record;
 }
 
-function judgeFiles(files: readonly string[], json: boolean): boolean {
-  const { verdicts, lines } = judgement(recordsOf(files));
+/** The newest of each benchmark. */
+function drawInto(folder: string | undefined, records: readonly BenchRecord[]): void {
+  if (folder !== undefined) {
+    const newest = new Map(records.map((record) => [record.bench, record]));
+    const files = draw([...newest.values()].flatMap(picturesOf), folder);
+    process.stderr.write(`drawn: ${files.join(', ')}\n`);
+  }
+}
+
+function judgeFiles({ files, json, pictures }: { files: readonly string[]; json: boolean; pictures?: string | undefined }): boolean {
+  const records = recordsOf(files);
+  const { verdicts, lines } = judgement(records);
   print(lines);
+  drawInto(pictures, records);
   if (json) {
     print([JSON.stringify({ verdicts })]);
   }
@@ -74,10 +89,11 @@ try {
     .usage('$0 NAME [options]\n\nRuns one benchmark, or judges records. Nothing else should run beside it.')
     .option('json', { type: 'boolean', default: false, describe: 'End with one line of JSON' })
     .option('strict', { type: 'boolean', default: false, describe: 'Exit code 1 when a threshold or --compare fails' })
+    .option('pictures', { type: 'string', describe: 'Draw the results into this folder, as SVG and PNG' })
     .command('judge [files..]', 'Judges records by bench/CONTRACT.md; without files all of bench/results', (command) => command
       .positional('files', { type: 'string', array: true, default: [] as string[] }), (argv) => {
       strict = argv.strict;
-      holds = judgeFiles(argv.files, argv.json);
+      holds = judgeFiles(argv);
     })
     .command('$0 <name>', 'Runs one benchmark', (command) => command
       .positional('name', { choices: Object.keys(BENCHES), demandOption: true })
