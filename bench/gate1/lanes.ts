@@ -50,16 +50,12 @@ export function laneKey({ model, context, sessions, sampling }: GateLane): Recor
   return { model, context, sessions, sampling: sampling === undefined ? 'greedy' : 'sampled' };
 }
 
-export function laneName(lane: GateLane): string {
-  return Object.values(laneKey(lane)).join('/');
-}
-
 /** Parameters of each model, in millions. */
 const PARAMETERS: Readonly<Record<ModelName, number>> = { smollm2: 135, '1b': 1100, generated: 1 };
 /** A decode step reads all weights for a few tokens; it takes as long as so many tokens of a prompt. */
 const STEP_TOKENS = 8;
 
-/** Relative time of a round: what orders the lanes, and what the time that remains is guessed from. */
+/** Relative time of a round: what orders the lanes, and what their progress is counted by. */
 export function work({ model, context, sessions, output }: GateLane): number {
   return PARAMETERS[model] * (context * sessions + output * (STEP_TOKENS + sessions));
 }

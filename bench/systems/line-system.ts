@@ -31,6 +31,8 @@ const Answer = z.object({
   tokens: z.array(z.array(z.int())),
   peak_mib: z.number(),
   cpu_s: z.number(),
+  compute_ms: z.number().optional(),
+  sample_ms: z.number().optional(),
 });
 
 /** One process with the whole model, spoken to line by line: started with its options, then one line of JSON a job. */
@@ -73,7 +75,7 @@ export class LineSystem implements System {
     }
     return {
       prefillMs: answer.prefill_ms, decodeWallMs: answer.decode_wall_ms, stepMs: answer.step_ms, tokens: answer.tokens,
-      memoryMiB: [answer.peak_mib], cpuS: answer.cpu_s,
+      memoryMiB: [answer.peak_mib], cpuS: answer.cpu_s, computeMs: answer.compute_ms, sampleMs: answer.sample_ms,
     };
   }
 

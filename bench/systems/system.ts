@@ -30,6 +30,9 @@ export interface JobResult {
   readonly memoryMiB: readonly number[];
   /** User and system time of these processes for this job. */
   readonly cpuS: number;
+  /** Of all steps after the first token, where the system tells: in the model, and choosing tokens. */
+  readonly computeMs?: number | undefined;
+  readonly sampleMs?: number | undefined;
 }
 
 /** Something that is measured. Started once for a lane, then asked for one job a round. */

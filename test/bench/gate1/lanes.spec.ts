@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { remainingMs } from '../../../bench/gate1/estimate.ts';
-import { contractLanes, laneName, work } from '../../../bench/gate1/lanes.ts';
+import { contractLanes, laneKey, work } from '../../../bench/gate1/lanes.ts';
+import { laneName } from '../../../bench/runner/record.ts';
 
 describe('bench/gate1/lanes', () => {
   it('has the lanes of the contract and no other', () => {
-    const names = contractLanes().map(laneName);
+    const names = contractLanes().map((lane) => laneName(laneKey(lane)));
     assert.equal(new Set(names).size, names.length);
     assert.deepEqual(new Set(names), new Set([
       ...['smollm2', '1b'].flatMap((model) => [128, 2048].flatMap((context) => [1, 4].map((sessions) => `${model}/${context}/${sessions}/greedy`))),
@@ -16,15 +16,6 @@ describe('bench/gate1/lanes', () => {
   it('starts with the cheap ones', () => {
     const costs = contractLanes().map(work);
     assert.deepEqual(costs, costs.toSorted((a, b) => a - b));
-    assert.equal(contractLanes().map(laneName).at(-1), '1b/2048/4/greedy');
-  });
-
-  it('guesses the time that remains from the last lane, with the rounds that the contract asks for', () => {
-    const lanes = contractLanes();
-    const [first, last] = [lanes[0], lanes.at(-1)] as [typeof lanes[0] & object, typeof lanes[0] & object];
-    const even = remainingMs([last], [{ lane: last, roundMs: 200_000 }]);
-    assert.ok(even > 2 * 200_000 && even < 3 * 200_000, String(even));
-    assert.ok(remainingMs([last], [{ lane: first, roundMs: 1000 }]) > remainingMs([last], [{ lane: first, roundMs: 500 }]));
-    assert.equal(remainingMs([], []), 0);
+    assert.equal(contractLanes().map((lane) => laneName(laneKey(lane))).at(-1), '1b/2048/4/greedy');
   });
 });

@@ -1,0 +1,53 @@
+import { access } from 'node:fs/promises';
+import path from 'node:path';
+import { LineSystem } from '../systems/line-system.ts';
+import { run } from '../systems/native.ts';
+import type { System } from '../systems/system.ts';
+import type { TorchType } from './lanes.ts';
+
+const FOLDER = path.join(import.meta.dirname, '..', 'reference');
+const PYTHON = path.join(FOLDER, '.venv', 'bin', 'python');
+/** What a person runs once. */
+export const INSTALL = 'bash bench/reference/setup.sh';
+const OUTPUT_BYTES = 16 * 1024 * 1024;
+/** Nothing is asked of a network, whatever a library would like to look up. */
+const ENV = { HF_HUB_OFFLINE: '1', TRANSFORMERS_OFFLINE: '1' };
+
+export interface TorchSystem {
+  readonly name: string;
+  readonly folder: string;
+  readonly type: TorchType;
+  readonly cores: readonly number[];
+}
+
+export interface Conversion {
+  readonly gguf: string;
+  readonly folder: string;
+  readonly type: TorchType;
+  readonly signal: AbortSignal;
+}
+
+/** The programs of `bench/reference`, in the Python environment that belongs to them. */
+export class Reference {
+  /** Numbers of a GGUF as safetensors; compared with it to the last bit before it succeeds. */
+  async convert({ gguf, folder, type, signal }: Conversion): Promise<void> {
+    await this.#run('convert.py', [gguf, folder, '--dtype', type], signal);
+  }
+
+  /** The recipe as its user would run it. */
+  system({ name, folder, type, cores }: TorchSystem): System {
+    return new LineSystem({
+      name, command: PYTHON, cores, env: ENV,
+      args: [path.join(FOLDER, 'transformers_system.py'), '--model', folder, '--dtype', type, '--threads', String(cores.length)],
+    });
+  }
+
+  async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<void> {
+    await run(PYTHON, [path.join(FOLDER, program), ...args], { env: { ...process.env, ...ENV }, maxBuffer: OUTPUT_BYTES, signal });
+  }
+}
+
+/** Nothing where it is not installed: nobody needs it for anything else. */
+export async function findReference(): Promise<Reference | undefined> {
+  return await access(PYTHON).then(() => new Reference(), () => undefined);
+}

@@ -1,0 +1,66 @@
+import type { LaneRecord } from '../runner/record.ts';
+import { runRounds, type Measures } from '../runner/rounds.ts';
+import type { Started } from '../systems/system.ts';
+import { laneKey, type GateLane } from './lanes.ts';
+import { measuresOf } from './measures.ts';
+import { intoPageCache } from './page-cache.ts';
+import { prompts } from './prompts.ts';
+import { ratiosAmongLlama, ratiosOf } from './ratios.ts';
+import type { GateSystem, SystemName } from './systems.ts';
+
+/** Eight decode steps behind a first token. */
+const WARM_UP = { tokens: 16, output: 9 };
+
+export interface LaneOptions {
+  readonly smoke: boolean;
+  readonly say: (text: string) => void;
+  readonly progress: (done: number, of: number) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface RanLane {
+  readonly record: LaneRecord;
+  readonly started: Readonly<Partial<Record<SystemName, Started>>>;
+}
+
+/** All systems of a lane live at once, so that each round finds every one of them in the same state. */
+export async function runLane(lane: GateLane, systems: readonly GateSystem[], options: LaneOptions): Promise<RanLane> {
+  const { say, signal } = options;
+  const { sessions, context, sampling, output } = lane;
+  const key = laneKey(lane);
+  const seed = Object.values(key).join('/');
+  const started: Partial<Record<SystemName, Started>> = {};
+  try {
+    for (const { name, weights, system } of systems) {
+      say(`starting ${name}`);
+      await intoPageCache(weights, signal);
+      started[name] = await system.start(signal);
+      await system.run({ prompts: prompts(`${seed} warm up`, { sessions, tokens: WARM_UP.tokens }), output: WARM_UP.output, sampling }, signal);
+    }
+    const rounds = await runRounds<SystemName>({
+      ...options,
+      systems: systems.map(({ name }) => name),
+      run: async (name, round): Promise<Measures> => {
+        const { system } = systems.find((one) => one.name === name) as GateSystem;
+        const job = { prompts: prompts(`${seed} ${round}`, { sessions, tokens: context }), output, sampling };
+        const measures = measuresOf(lane, { started: started[name] as Started, result: await system.run(job, signal) });
+        say(`${name}: ${describe(measures)}`);
+        return measures;
+      },
+    });
+    const { good, discarded, contended, long } = rounds;
+    return {
+      started,
+      record: {
+        key, systems: systems.map(({ name }) => name), long, contended, rounds: [...good], discarded: [...discarded],
+        ratios: 'torch_float32' in started ? ratiosOf(rounds) : ratiosAmongLlama(rounds),
+      },
+    };
+  } finally {
+    await Promise.all(systems.map(({ system }) => system.stop()));
+  }
+}
+
+function describe({ decode, prefill, memory_mib: memory }: Measures): string {
+  return `decode ${String(decode)} tok/s, prefill ${String(prefill)} tok/s, ${String(memory)} MiB`;
+}

@@ -1,0 +1,65 @@
+import { GATE1 } from '../contract.ts';
+import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/record.ts';
+import { median, round } from '../runner/statistics.ts';
+import { columns } from '../runner/table.ts';
+import { decide, type Decision } from './decision.ts';
+
+export interface TableParts {
+  readonly lanes: readonly LaneRecord[];
+  readonly skipped: readonly { readonly lane: string; readonly why: string }[];
+  readonly smoke: boolean;
+}
+
+/** Ratios first, what they were made of beside them, the decision last; all of it from the lanes' records. */
+export function tableOf({ lanes, skipped, smoke }: TableParts): string[] {
+  return [
+    ...lanes.flatMap((lane) => ['', ...(lane.rounds.length === 0 ? ofQuestion(lane) : ofLane(lane))]),
+    '',
+    ...skipped.map(({ lane, why }) => `skipped: ${lane}: ${why}`),
+    ...smoke ? ['gate 1: not judged: a smoke run means nothing'] : decisionLines(decide(lanes, GATE1)),
+  ];
+}
+
+export function decisionLines({ decision, why, findings }: Decision): string[] {
+  return [
+    ...columns(findings.map(({ id, answer, why }) => [id, answer, why])),
+    `gate 1: ${decision}: ${why}`,
+  ];
+}
+
+/** The median over the rounds that count. @returns NaN when the system was not measured */
+export function medianOf(lane: LaneRecord, system: string, measure: string): number {
+  return median(lane.rounds.map(({ runs }) => runs[system]?.[measure]).filter((value) => typeof value === 'number'));
+}
+
+function ofLane(lane: LaneRecord): string[] {
+  const { key, systems, rounds, discarded, contended, long, ratios } = lane;
+  const state = [`${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [], ...contended ? ['CONTENDED: judged by nothing'] : []];
+  const cell = (system: string, measure: string): string => String(round(medianOf(lane, system, measure), 3));
+  const share = (system: string): string => {
+    const limit = (lane.limits?.[system] as { decode_share?: number } | undefined)?.decode_share;
+    return limit === undefined ? '–' : `${(limit * 100).toFixed(0)} %`;
+  };
+  return [
+    `${laneName(key)}: ${state.join(', ')}`,
+    ...columns([
+      ['  system', 'decode tok/s', 'prefill tok/s', 'peak MiB', 'start ms', 'load ms', 'step p10/p50/p95 ms', 'CPU ms/token', 'decode of the limit'],
+      ...systems.map((system) => [
+        `  ${system}`, ...['decode', 'prefill', 'memory_mib', 'start_ms', 'load_ms'].map((measure) => cell(system, measure)),
+        ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => cell(system, measure)).join(' / '),
+        cell(system, 'cpu_ms_per_token'), share(system),
+      ]),
+    ]),
+    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
+    ...columns((lane.budget ?? []).map(({ part, ms }) => [`  ${part}`, `${round(ms, 3)} ms`])),
+    ...(lane.notes ?? []).map((note) => `  ${note}`),
+  ];
+}
+
+function ofQuestion({ key, ratios, notes = [] }: LaneRecord): string[] {
+  return [laneName(key), ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])), ...notes.map((note) => `  ${note}`)];
+}
+
+function shown(figure: Figure): string {
+  return typeof figure === 'number' ? String(round(figure)) : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
+}
