@@ -101,6 +101,8 @@ export interface TokenEvent {
   readonly logprobs?: readonly TokenLogprobs[];
   /** On the last event only. */
   readonly finish?: FinishReason;
+  /** What the step cost at each stage, in their order and by their own clocks: told, not checked. */
+  readonly times?: readonly { readonly queueUs: number; readonly computeUs: number; readonly serializeUs: number }[];
 }
 
 /**

@@ -9,6 +9,16 @@ export interface Step {
   readonly ids: number[];
   readonly logprobs?: { logprob: number; topIds: number[]; topLogprobs: number[] }[];
   readonly finish?: FinishName;
+  /** What the step cost at each stage, in their order and by their own clocks: told, not checked. */
+  readonly times?: readonly StageTime[];
+}
+
+/** Microseconds of one step at one stage. */
+export interface StageTime {
+  readonly queueUs: number;
+  readonly computeUs: number;
+  /** From the end of computing to a frame that is ready; at the last stage the sampling is in it. */
+  readonly serializeUs: number;
 }
 
 /** What a turn asked for, as far as its loop frames are held to it. */
@@ -30,7 +40,7 @@ const FINISH_NAMES: Readonly<Record<number, FinishName>> = {
  * @throws {MeshnetError} PROTOCOL_VIOLATION
  */
 export function checkLoopFrame(frame: Frame, wanted: Wanted, received: number): void {
-  const { phase, nTokens, tokens, logprobs, finish } = frame;
+  const { phase, nTokens, tokens, logprobs, finish, times } = frame;
   const isFinish = finish !== Finish.UNSPECIFIED;
   const asked = wanted.logprobs >= 0 ? tokens.length : 0;
   check(phase === Phase.LOOP, 'something else than a loop frame', { phase });
@@ -42,6 +52,9 @@ export function checkLoopFrame(frame: Frame, wanted: Wanted, received: number): 
     tokens: received + tokens.length, limit: wanted.maxTokens,
   });
   check(logprobs.length === asked, 'another number of logprobs than was asked for', { asked, sent: logprobs.length });
+  check(times.length <= LIMITS.stagesPerRoute, 'times of more stages than a route has', {
+    stages: times.length, limit: LIMITS.stagesPerRoute,
+  });
   for (const { topIds, topLogprobs } of logprobs) {
     check(topIds.length === topLogprobs.length && topIds.length <= LIMITS.topLogprobs, 'alternatives out of bounds', {
       ids: topIds.length, logprobs: topLogprobs.length, limit: LIMITS.topLogprobs,
@@ -52,8 +65,10 @@ export function checkLoopFrame(frame: Frame, wanted: Wanted, received: number): 
 export function stepOf(frame: Frame): Step {
   const finish = FINISH_NAMES[frame.finish];
   const logprobs = frame.logprobs.map(({ logprob, topIds, topLogprobs }) => ({ logprob, topIds, topLogprobs }));
+  const times = frame.times.map(({ queueUs, computeUs, serializeUs }) => ({ queueUs, computeUs, serializeUs }));
   return {
     ids: frame.tokens,
+    ...(times.length > 0 ? { times } : {}),
     ...(logprobs.length > 0 ? { logprobs } : {}),
     ...(finish === undefined ? {} : { finish }),
   };

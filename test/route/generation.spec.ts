@@ -45,6 +45,14 @@ describe('route/generation', () => {
     assert.deepEqual(route.closed, [undefined]);
   });
 
+  it('passes on what a step cost at each stage', async () => {
+    const steps = Array.fromAsync(new RouteGeneration(route, TURN, soon()));
+    const times = [{ queueUs: 1, computeUs: 2, serializeUs: 3 }, { queueUs: 4, computeUs: 5, serializeUs: 6 }];
+    await route.head.turn();
+    await route.head.send({ ...loopFrame([5], Finish.END), times });
+    assert.deepEqual(await steps, [{ ids: [5], finish: 'end', times }]);
+  });
+
   it('closes in order too when the reader leaves at the finish', async () => {
     const reading = (async () => {
       for await (const step of new RouteGeneration(route, TURN, soon())) {
