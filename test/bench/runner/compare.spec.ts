@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { compare } from '../../../bench/runner/compare.ts';
+import { flatRatios, type BenchRecord, type Figure } from '../../../bench/runner/record.ts';
+import { aLane, aRecord } from './some-record.ts';
+
+function record(ratios: Readonly<Record<string, Figure>>, contended = false): BenchRecord {
+  const lanes = [aLane({ ratios, contended })];
+  return aRecord({ lanes, ratios: flatRatios(lanes) });
+}
+
+const verdicts = (old: BenchRecord, now: BenchRecord): Record<string, string> =>
+  Object.fromEntries(compare(old, now).changes.map(({ name, verdict }) => [name.replace('1b/', ''), verdict]));
+
+describe('bench/runner/compare', () => {
+  it('fails a ratio whose interval lies wholly below 0.97 of the recorded one', () => {
+    const old = record({ 'decode/a_over_b': 1 });
+    const now = (high: number) => record({ 'decode/a_over_b': { median: 0.95, low: 0.94, high, n: 5 } });
+    assert.deepEqual(verdicts(old, now(0.969)), { 'decode/a_over_b': 'fails' });
+    assert.deepEqual(verdicts(old, now(0.97)), { 'decode/a_over_b': 'holds' });
+  });
+
+  it('fails a cost whose interval lies wholly above', () => {
+    const old = record({ 'memory/a_over_b': 1, seam_2k_added_ms: 1 });
+    const now = (low: number) => record({ 'memory/a_over_b': { median: 1.1, low, high: 1.2, n: 5 }, seam_2k_added_ms: 0.5 });
+    assert.deepEqual(verdicts(old, now(1.04)), { 'memory/a_over_b': 'fails', seam_2k_added_ms: 'holds' });
+    assert.deepEqual(verdicts(old, now(1.03)), { 'memory/a_over_b': 'holds', seam_2k_added_ms: 'holds' });
+  });
+
+  it('judges no ratio of a lane that was disturbed, then or now, and none of a smoke run', () => {
+    const [good, slow] = [record({ 'decode/a_over_b': 1 }), record({ 'decode/a_over_b': 0.1 })];
+    assert.deepEqual(verdicts(record({ 'decode/a_over_b': 1 }, true), slow), { 'decode/a_over_b': 'not judged' });
+    assert.deepEqual(verdicts(good, record({ 'decode/a_over_b': 0.1 }, true)), { 'decode/a_over_b': 'not judged' });
+    assert.deepEqual(verdicts(good, { ...slow, context: { ...slow.context, smoke: true } }), { 'decode/a_over_b': 'not judged' });
+  });
+
+  it('warns of another machine and another engine, and tells what was not measured', () => {
+    const old = record({ 'decode/a_over_b': 1, 'decode/c_over_b': 1 });
+    const now = record({ 'decode/a_over_b': 1 });
+    const other = { ...now, context: { ...now.context, engine: 'another one', machine: { ...now.context.machine, kernel: '2' } } };
+    const text = compare(old, other).lines.join('\n');
+    assert.match(text, /another kernel \(1, now 2\)/);
+    assert.match(text, /another engine \(an engine, now another one\)/);
+    assert.match(text, /not measured now: 1b\/decode\/c_over_b/);
+    assert.doesNotMatch(compare(old, now).lines.join('\n'), /warning/);
+  });
+});

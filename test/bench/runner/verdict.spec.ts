@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { readRecords, type BenchRecord, type Figure } from '../../../bench/runner/record.ts';
+import { decisionOf, judge, type Verdict } from '../../../bench/runner/verdict.ts';
+import { aLane, aRecord } from './some-record.ts';
+
+const of = (verdicts: readonly Verdict[], id: string): Verdict => verdicts.find((one) => one.id === id) as Verdict;
+
+/** A record of split as the contract has it. */
+function split(decode: Figure, more: { at?: string; contended?: boolean; smoke?: boolean } = {}): BenchRecord {
+  const { at = '2026-01-01T00:00:00.000Z', contended = false, smoke = false } = more;
+  const record = aRecord({ at });
+  return {
+    ...record, context: { ...record.context, smoke },
+    lanes: [aLane({ key: { model: '1.1B shape, q4_0' }, contended, ratios: { decode_mesh_over_one_process: decode } })],
+  };
+}
+
+/** Gate 5 at these delays, with a figure each. */
+function gate5(figure: string, values: Readonly<Record<number, number>>, contended: readonly number[] = []): BenchRecord {
+  return aRecord({
+    bench: 'gate5',
+    lanes: Object.entries(values).map(([delay, value]) => aLane({
+      key: { model: '1b', prompt: 32, sessions: 1, delay: Number(delay) }, contended: contended.includes(Number(delay)), ratios: { [figure]: value },
+    })),
+  });
+}
+
+describe('bench/runner/verdict', () => {
+  it('judges the committed results of seam and split', () => {
+    const verdicts = judge(['seam', 'split'].flatMap((name) => readRecords(`bench/results/${name}.jsonl`).slice(0, name === 'seam' ? 2 : 1)));
+    for (const id of ['S.decode', 'S.prefill', 'S.stock', 'S.seam', 'P.direct']) {
+      assert.equal(of(verdicts, id).verdict, 'holds', id);
+    }
+    assert.match(of(verdicts, 'S.decode').value, /^0\.9073 \[/);
+  });
+
+  it('judges nothing without a record, and leaves to tests what they hold', () => {
+    const verdicts = judge([]);
+    assert.deepEqual(new Set(verdicts.map(({ verdict }) => verdict)), new Set(['not judged']));
+    assert.match(of(verdicts, 'R2.rpc1l').why, /no record of gate5/);
+    assert.match(of(verdicts, 'S.exact').why, /held by test\/native/);
+  });
+
+  it('holds at the bound itself and fails below it', () => {
+    assert.equal(of(judge([split(0.9)]), 'S.decode').verdict, 'holds');
+    assert.equal(of(judge([split({ median: 0.8999, low: 0.8, high: 1, n: 5 })]), 'S.decode').verdict, 'fails');
+  });
+
+  it('takes the newest undisturbed record, and judges by no disturbed one', () => {
+    const old = split(0.95);
+    const disturbed = split(0.5, { at: '2026-01-02T00:00:00.000Z', contended: true });
+    assert.equal(of(judge([old, disturbed]), 'S.decode').verdict, 'holds');
+    assert.equal(of(judge([old, split(0.5)]), 'S.decode').verdict, 'fails');
+    const alone = of(judge([disturbed]), 'S.decode');
+    assert.deepEqual([alone.verdict, alone.value], ['not judged', '0.5']);
+    assert.match(alone.why, /contended/);
+  });
+
+  it('leaves out a smoke run', () => {
+    assert.equal(of(judge([split(0.1, { smoke: true })]), 'S.decode').verdict, 'not judged');
+  });
+
+  it('demands at each delay what the contract demands there', () => {
+    const held = { 0: 1.1, 5: 1.25, 20: 1.3, 50: 1.3 };
+    assert.equal(of(judge([gate5('decode/ours_over_rpc1l', held)]), 'R2.rpc1l').verdict, 'holds');
+    assert.equal(of(judge([gate5('decode/ours_over_rpc1l', { ...held, 5: 1.2 })]), 'R2.rpc1l').verdict, 'fails');
+  });
+
+  it('fails by one delay although another one is unknown, and is unknown otherwise', () => {
+    const contended = gate5('decode/ours_over_rpc1l', { 0: 1.2, 5: 1.3, 20: 1.4, 50: 1.4 }, [20]);
+    const unknown = of(judge([contended]), 'R2.rpc1l');
+    assert.equal(unknown.verdict, 'not judged');
+    assert.match(unknown.why, /delay 20 decode\/ours_over_rpc1l contended/);
+    assert.equal(of(judge([gate5('decode/ours_over_rpc1l', { 0: 1 })]), 'R2.rpc1l').verdict, 'fails');
+  });
+
+  it('holds a cost in every lane that has it, and shows the worst one', () => {
+    const verdict = of(judge([gate5('memory/ours_over_bound', { 0: 0.7, 5: 1.01, 20: 0.9 })]), 'R7');
+    assert.deepEqual([verdict.verdict, verdict.value, verdict.bound], ['fails', '1.01', '≤ 1']);
+  });
+
+  it('decides gate 1 by the newest undisturbed lane of each question', () => {
+    assert.equal(decisionOf([]), undefined);
+    const key = (context: number, sessions: number) => ({ model: '1b', context, sessions, sampling: 'greedy' });
+    const lane = (context: number, sessions: number, decode: number, contended = false) => aLane({
+      key: key(context, sessions), contended,
+      ratios: Object.fromEntries(['q8_0', 'q4_0'].flatMap((format) => Object.entries({ decode, prefill: 1, memory: 0.6 })
+        .map(([measure, value]) => [`${measure}/${format}_over_transformers`, value]))),
+    });
+    const quality = [
+      aLane({ key: { model: 'smollm2', question: 'agreement' }, ratios: { 'kl/f16': 1e-6, 'kl/q8_0': 1e-3 } }),
+      aLane({ key: { model: 'smollm2', question: 'reference' }, ratios: { 'kl/f32': 1e-7, 'difference/f32': 1e-3 } }),
+    ];
+    const all = (decode: number): BenchRecord =>
+      aRecord({ bench: 'gate1', lanes: [...quality, ...[128, 2048].flatMap((context) => [1, 4].map((sessions) => lane(context, sessions, decode)))] });
+    assert.equal(decisionOf([all(1.6)])?.decision, 'go');
+    const disturbed = aRecord({ bench: 'gate1', lanes: [lane(128, 1, 0.1, true)] });
+    assert.equal(decisionOf([all(1.6), disturbed])?.decision, 'go');
+    const verdicts = judge([all(1.6)]);
+    assert.deepEqual(['G1.speed', 'G1.fit', 'G1.reference'].map((id) => of(verdicts, id).verdict), ['holds', 'fails', 'holds']);
+  });
+});
