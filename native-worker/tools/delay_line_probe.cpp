@@ -33,7 +33,8 @@ constexpr const char * kUsage = R"(usage: meshnet-delay-probe --serve yes | --to
 --serve answers until stdin closes; it prints {"ready":true} first. --to does what each line on stdin asks for and prints
 one line for it:
   {"do":"udp","n":N,"bytes":N,"gap_us":N}     {"us":[...],"lost":N}   echoes of datagrams, one after another
-  {"do":"frames","n":N,"bytes":N,"gap_us":N}  {"us":[...]}            echoes of whole frames over one new TCP connection
+  {"do":"frames","n":N,"bytes":N,"gap_us":N}  {"us":[...]}            echoes of whole frames over one new TCP connection;
+      "warm_bytes":N                          before them, untimed, one frame of this size
   {"do":"bulk","bytes":N}                     {"ms":N,"intact":B}     one TCP transfer until its receipt has come back
 )";
 
@@ -178,12 +179,19 @@ json Datagrams(uint32_t ip, const json & request) {
   return {{"us", us}, {"lost", lost}};
 }
 
+// Its length, then as many bytes.
+std::string Frame(uint64_t n) {
+  const auto length = static_cast<uint32_t>(n);
+  return std::string(reinterpret_cast<const char *>(&length), sizeof(length)).append(length, 'x');
+}
+
 json Frames(uint32_t ip, const json & request) {
   const uint64_t n = Number(request, "n", kMaxRounds), gap_us = Number(request, "gap_us", kMaxRounds);
-  const auto bytes = static_cast<uint32_t>(Number(request, "bytes", kMaxFrame));
-  std::string message(reinterpret_cast<const char *>(&bytes), sizeof(bytes)), back;
-  message.append(bytes, 'x');
+  const std::string warm = Frame(Number(request, "warm_bytes", kMaxFrame));
+  const std::string message = Frame(Number(request, "bytes", kMaxFrame));
+  std::string back;
   Socket socket(Connected(SOCK_STREAM, ip, kFramePort));
+  if (request.contains("warm_bytes")) meshnet::bench::RoundTripTcp(socket, warm, &back);
   json us = json::array();
   for (uint64_t i = 0; i < n; ++i) {
     Gap(gap_us);

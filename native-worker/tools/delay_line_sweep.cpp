@@ -15,7 +15,7 @@ namespace meshnet::delay {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kSweepLimit{10};
+constexpr std::chrono::seconds kSweepLimit{5};
 
 using Identity = std::pair<dev_t, ino_t>;
 
