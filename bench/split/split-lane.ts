@@ -1,5 +1,10 @@
 import path from 'node:path';
 import { prompts } from '../gate1/prompts.ts';
+import { llamaRecipe } from '../limits/arithmetic.ts';
+import { budgetLines, stepBudget } from '../limits/budget.ts';
+import { laneReached, middleStep } from '../limits/lane-limits.ts';
+import type { MachineLimits } from '../limits/machine-limits.ts';
+import { readModelShape } from '../limits/model-shape.ts';
 import type { LaneRecord } from '../runner/record.ts';
 import { ratioOf, runRounds, type Measures, type Rounds } from '../runner/rounds.ts';
 import { median, quantile, round } from '../runner/statistics.ts';
@@ -30,6 +35,8 @@ export interface LanePlan {
 export interface LaneParts {
   /** llama-bench of the unpatched tree. */
   readonly stock: string;
+  /** Of the machine with one thread. */
+  readonly limits: MachineLimits;
   readonly smoke: boolean;
   readonly say: (text: string) => void;
   readonly progress: (done: number, of: number) => void;
@@ -50,7 +57,7 @@ export function keyOf({ name, prompt, output }: LanePlan): Record<string, string
 }
 
 /** One model: one process, the mesh and llama-bench by turns, each process pinned to a core. */
-export async function runLane(plan: LanePlan, { stock, smoke, say, progress, signal }: LaneParts): Promise<Lane> {
+export async function runLane(plan: LanePlan, { stock, limits, smoke, say, progress, signal }: LaneParts): Promise<Lane> {
   const cells = Math.ceil((plan.prompt + plan.output) / CELL_BLOCK) * CELL_BLOCK;
   const one = new LineSystem({
     name: 'one', command: path.join(BIN, 'meshnet-bench-whole'), cores: [0],
@@ -80,7 +87,7 @@ export async function runLane(plan: LanePlan, { stock, smoke, say, progress, sig
         return measures;
       },
     });
-    return summarise(plan, { rounds, engine, paths });
+    return await summarise(plan, { rounds, engine, paths, limits });
   } finally {
     await Promise.all([one.stop(), mesh.stop()]);
   }
@@ -90,13 +97,16 @@ function job(seed: string, { prompt, output }: { readonly prompt: number; readon
   return { prompts: prompts(seed, { sessions: 1, tokens: prompt }), output };
 }
 
-function ofJob({ prompt, output }: LanePlan, { prefillMs, decodeWallMs, stepMs, memoryMiB, cpuS }: JobResult): Measures {
+function ofJob({ prompt, output }: LanePlan, { prefillMs, decodeWallMs, stepMs, memoryMiB, cpuS, computeMs, sampleMs }: JobResult): Measures {
+  const perStep = (ms: number | undefined): number | null => ms === undefined ? null : round(ms / (output - 1));
   return {
     decode: round((output - 1) / decodeWallMs * 1000),
     prefill: round(prompt / prefillMs * 1000),
     step_p10_ms: round(quantile(stepMs, 0.1)),
     step_p50_ms: round(quantile(stepMs, 0.5)),
     step_p95_ms: round(quantile(stepMs, 0.95)),
+    compute_ms: perStep(computeMs),
+    sample_ms: perStep(sampleMs),
     memory_mib: memoryMiB,
     cpu_s: round(cpuS),
   };
@@ -120,9 +130,10 @@ interface Ran {
   readonly rounds: Rounds<Name>;
   readonly engine: string;
   readonly paths: readonly string[];
+  readonly limits: MachineLimits;
 }
 
-function summarise(plan: LanePlan, { rounds, engine, paths }: Ran): Lane {
+async function summarise(plan: LanePlan, { rounds, engine, paths, limits }: Ran): Promise<Lane> {
   const ratio = (measure: string, of: Name, over: Name) =>
     ratioOf(rounds, (runs) => Number(runs[of][measure]) / Number(runs[over][measure]));
   const ratios = Object.fromEntries(Object.entries({
@@ -132,18 +143,40 @@ function summarise(plan: LanePlan, { rounds, engine, paths }: Ran): Lane {
     prefill_one_process_over_stock: ratio('prefill', 'one', 'stock'),
   }).map(([name, value]) => [plan.prefix + name, value]));
   const { good, discarded, contended, long } = rounds;
-  const absolute = (name: Name, measure: string): string => median(good.map(({ runs }) => Number(runs[name][measure]))).toPrecision(3);
+  const middle = (name: Name, measure: string): number => median(good.map(({ runs }) => Number(runs[name][measure])));
+  const absolute = (name: Name, measure: string): string => Number(middle(name, measure).toPrecision(3)).toString();
+  const distance = await distanceOf(plan, limits, (measure) => middle('one', measure));
   return {
     engine, paths,
-    record: { key: keyOf(plan), systems: ['one', 'mesh', 'stock'], long, contended, rounds: [...good], discarded: [...discarded], ratios },
+    record: {
+      key: keyOf(plan), systems: ['one', 'mesh', 'stock'], long, contended, rounds: good, discarded, ratios,
+      limits: distance.limits, budget: distance.budget,
+    },
     table: [
-      `split: ${plan.name}, ${plan.prompt} + ${plan.output} tokens, one thread a process, ${paths.join(', ')}, ${good.length} rounds` +
+      `split: ${plan.name}, ${plan.prompt} + ${plan.output} tokens, one thread a process, ${paths.join(', ')}, rounds: ${good.length}` +
         `${discarded.length > 0 ? `, ${discarded.length} discarded` : ''}${contended ? ', on a busy machine: judged by nothing' : ''}`,
       ...Object.entries(ratios).map(([name, { median: value, low, high }]) => `  ${name.padEnd(42)} ${value}  [${low}, ${high}]`),
       ...['decode', 'prefill'].map((measure) => `  ${measure}, tok/s: ` +
         `${absolute('one', measure)} in one process, ${absolute('mesh', measure)} in the mesh, ${absolute('stock', measure)} stock`),
       `  token, ms (p10, p50, p95): ${(['one', 'mesh'] as const).map((name) =>
         `${['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => absolute(name, measure)).join(', ')} in ${name === 'one' ? 'one process' : 'the mesh'}`).join('; ')}`,
+      ...distance.lines.map((line) => `  ${line}`),
     ],
   };
+}
+
+interface Distance {
+  readonly limits: Record<string, unknown>;
+  readonly budget: LaneRecord['budget'];
+  readonly lines: readonly string[];
+}
+
+/** How near the one process came to what its core can do, and where the time of its token went. */
+async function distanceOf(plan: LanePlan, limits: MachineLimits, middle: (measure: string) => number): Promise<Distance> {
+  const shape = await readModelShape(plan.model);
+  const lane = { shape, recipe: llamaRecipe(shape), limits, context: plan.prompt, output: plan.output, sessions: 1, ubatch: UBATCH };
+  const stepMs = 1000 / middle('decode');
+  const { lines, ...one } = laneReached('one process', lane, { stepMs, prefillMs: plan.prompt / middle('prefill') * 1000 });
+  const budget = stepBudget({ stepMs, computeMs: middle('compute_ms'), sampleMs: middle('sample_ms'), work: middleStep(lane), limits });
+  return { limits: { one }, budget, lines: [...lines, ...budgetLines(budget)] };
 }

@@ -2,6 +2,7 @@ import { loadConfig } from '../../src/config.ts';
 import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
+import { measureLimits } from '../limits/machine-limits.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
 import { generatedModel, stockProgram } from '../systems/native.ts';
@@ -19,9 +20,10 @@ export const split: Bench = async (options: BenchOptions) => {
   const { plans, skipped } = await plan(options);
   const asked = plans.filter((one) => options.wants(keyOf(one)));
   const progress = new Progress(asked.map(({ name, work }) => ({ name, work })), options.say);
+  const limits = await measureLimits({ cores: [0], signal: options.signal, ...options.smoke ? { seconds: 0.01 } : {} });
   const lanes: Lane[] = [];
   for (const [i, lanePlan] of asked.entries()) {
-    lanes.push(await runLane(lanePlan, { stock, smoke: options.smoke, signal: options.signal, ...progress.lane(i) }));
+    lanes.push(await runLane(lanePlan, { stock, limits, smoke: options.smoke, signal: options.signal, ...progress.lane(i) }));
   }
   const [first] = lanes;
   if (first === undefined) {
@@ -36,7 +38,7 @@ export const split: Bench = async (options: BenchOptions) => {
       paths: [...new Set(lanes.flatMap(({ paths }) => paths))], skipped,
     },
     lanes: records,
-    details: {},
+    details: { limits },
     table: [
       ...lanes.flatMap(({ table }) => table),
       ...skipped.map(({ lane, why }) => `split: ${lane} skipped: ${why}`),
