@@ -123,6 +123,12 @@ target_link_libraries(meshnet-bench-whole PRIVATE meshnet_shard)
 meshnet_program(meshnet-bench-agreement tools/bench_agreement.cpp tools/bench_agreement_rows.cpp)
 target_link_libraries(meshnet-bench-agreement PRIVATE meshnet_shard)
 
+add_executable(agreement_test test/agreement_test.cpp tools/bench_agreement_rows.cpp)
+meshnet_ours(agreement_test)
+target_include_directories(agreement_test PRIVATE tools)
+target_link_libraries(agreement_test PRIVATE GTest::gtest_main)
+add_test(NAME agreement_test COMMAND agreement_test)
+
 meshnet_program(meshnet-bench-limits tools/bench_limits.cpp tools/bench_limits_kernels.cpp)
 target_link_libraries(meshnet-bench-limits PRIVATE Threads::Threads)
 

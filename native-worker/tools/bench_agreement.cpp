@@ -25,10 +25,10 @@ constexpr const char * kUsage = R"(usage: meshnet-bench-agreement (--truth FILE.
   --truth FILE   the model that the other one is held against
   --logits FILE  its logits instead: for each token of each text in order a row of n_vocab f32, little-endian, nothing else
   --model FILE   what is judged
-  --texts FILE   {"texts": [[token id...]...]}; the first row of a text is the one after its first token
+  --texts FILE   {"texts": [[token id...]...]}, or "sequences", or {"ids": [token id...]} in place of a list; the first row
+                 of a text is the one after its first token
   --threads N    compute threads (default 1)
   --rows N       rows computed at once (default 32)
-  --kv TYPE      f16 (default) or f32 keys and values, on both sides
 
 Prints one line: {"engine", "rows", "mean_kl", "max_kl", "top1", "mean_difference", "max_difference", "texts": [the same for
 each]}. KL(truth || model) in nats; top1 is the share of equal first choices; difference is of a row,
@@ -40,7 +40,7 @@ constexpr size_t kMaxTextTokens = 1 << 16;
 static_assert(std::endian::native == std::endian::little, "rows of a file are read as they are");
 
 struct Options {
-  std::string truth, logits, model, texts, kv = "f16";
+  std::string truth, logits, model, texts;
   int32_t n_threads = 1;
   uint32_t n_rows = 32;
 };
@@ -69,7 +69,6 @@ class ModelSource : public Source {
     params.n_seq_max = 1;
     params.n_ubatch = params.n_logits_max = o.n_rows;
     params.n_threads = o.n_threads;
-    params.kv_type = o.kv;
     Check(Shard::Load(params, &shard_));
   }
 
@@ -125,7 +124,11 @@ class FileSource : public Source {
 std::vector<Text> ReadTexts(const std::string & path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot read " + path);
-  auto texts = json::parse(file).at("texts").get<std::vector<Text>>();
+  const json in = json::parse(file);
+  std::vector<Text> texts;
+  for (const json & text : in.at(in.contains("texts") ? "texts" : "sequences")) {
+    texts.push_back((text.is_object() ? text.at("ids") : text).get<Text>());
+  }
   if (texts.empty() || texts.size() > kMaxTexts) throw std::runtime_error("1 to " + std::to_string(kMaxTexts) + " texts");
   for (const Text & text : texts) {
     if (text.empty() || text.size() > kMaxTextTokens) throw std::runtime_error("a text has 1 to " + std::to_string(kMaxTextTokens) + " tokens");
@@ -189,7 +192,6 @@ Options Parse(int argc, char ** argv) {
     else if (name == "--logits") o.logits = value;
     else if (name == "--model") o.model = value;
     else if (name == "--texts") o.texts = value;
-    else if (name == "--kv") o.kv = value;
     else if (name == "--threads") o.n_threads = std::stoi(value);
     else if (name == "--rows") o.n_rows = static_cast<uint32_t>(std::stoul(value));
     else throw std::runtime_error("unknown option " + name);

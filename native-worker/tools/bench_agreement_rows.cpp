@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 namespace meshnet::agreement {
@@ -41,9 +40,9 @@ RowDistance Compare(std::span<const float> truth, std::span<const float> other) 
     apart += (y - x) * (y - x);
     length += (x - mean) * (x - mean);
   }
-  const double difference = apart == 0 ? 0 : length == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(apart / length);
+  if (length == 0) throw std::runtime_error("a row of the truth is flat: nothing can be held against it");
   // Rounding can leave a divergence of nothing a little below it.
-  return {std::max(kl, 0.0), difference, a.first == b.first};
+  return {std::max(kl, 0.0), std::sqrt(apart / length), a.first == b.first};
 }
 
 void Sums::Add(const RowDistance & row) {

@@ -14,7 +14,8 @@ struct RowDistance {
   bool same_first = false;  // the largest logit is the same token's
 };
 
-// REQUIRES rows of one size, not empty. Throws std::runtime_error for a row that is not finite.
+// REQUIRES rows of one size, not empty. Throws std::runtime_error for a row that is not finite
+// and for a flat truth.
 RowDistance Compare(std::span<const float> truth, std::span<const float> other);
 
 struct Sums {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -29,7 +30,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char * kUsage = R"(usage: meshnet-bench-limits --probe
-       meshnet-bench-limits --measure [--threads N] [--seconds S]
+       meshnet-bench-limits --measure [--threads N] [--seconds S] [--most MIB]
 
   --probe      for each line on stdin does the same work of about a second (reading 256 MiB again and again, multiplying)
                on one thread and prints {"probe_ms"}
@@ -39,6 +40,7 @@ constexpr const char * kUsage = R"(usage: meshnet-bench-limits --probe
                read_gb_s is the one of the largest. A multiply-add counts as two.
   --threads N  threads, pinned to the first N cores that this process may use (default 1)
   --seconds S  of each measurement (default 0.9); the best third counts
+  --most MIB   the largest set that is read (default 2048, and never more than half of the free memory)
 )";
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -152,8 +154,8 @@ double ReadRate(const std::vector<int> & cores, double seconds, size_t set_bytes
   });
 }
 
-double CopyRate(const std::vector<int> & cores, double seconds) {
-  const size_t share = 512 * kMiB / cores.size() / 4096 * 4096;
+double CopyRate(const std::vector<int> & cores, double seconds, size_t set_bytes) {
+  const size_t share = std::max(set_bytes, kSetsMiB[0] * kMiB) / cores.size() / 4096 * 4096;
   std::vector<std::unique_ptr<Buffer>> from(cores.size()), to(cores.size());
   return Rate(cores, seconds, [&](size_t i) -> Body {
     from[i] = std::make_unique<Buffer>(share);
@@ -177,7 +179,16 @@ double OpsRate(const std::vector<int> & cores, double seconds, const Kernel & ke
   });
 }
 
-void Measure(int n_threads, double seconds) {
+size_t FreeMiB() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    size_t kib = 0;
+    if (word == "MemAvailable:" && file >> kib) return kib / 1024;
+  }
+  throw std::runtime_error("the kernel does not tell how much memory is free");
+}
+
+void Measure(int n_threads, double seconds, size_t most_mib) {
   const std::vector<Kernel> kernels = meshnet::limits::Kernels();
   std::vector<int> cores = AllowedCores();
   if (n_threads < 1 || n_threads > static_cast<int>(cores.size())) {
@@ -185,12 +196,14 @@ void Measure(int n_threads, double seconds) {
   }
   cores.resize(static_cast<size_t>(n_threads));
   json out = {{"threads", n_threads}, {"features", meshnet::limits::Features()}, {"read", json::array()}};
+  most_mib = std::min(most_mib, FreeMiB() / 2);
   for (const size_t mib : kSetsMiB) {
+    if (mib > most_mib && mib > kSetsMiB[0]) break;
     const double rate = ReadRate(cores, seconds, mib * kMiB) / 1e9;
     out["read"].push_back({{"mib", mib}, {"gb_s", rate}});
     out["read_gb_s"] = rate;
   }
-  out["copy_gb_s"] = CopyRate(cores, seconds) / 1e9;
+  out["copy_gb_s"] = CopyRate(cores, seconds, std::min(most_mib / 2, size_t{512}) * kMiB) / 1e9;
   for (const Kernel & kernel : kernels) {
     const bool integer = kernel.name.find("int8") != std::string::npos;
     out[kernel.name + (integer ? "_gops" : "_gflops")] = OpsRate(cores, seconds, kernel) / 1e9;
@@ -217,6 +230,7 @@ void Run(int argc, char ** argv) {
   std::string mode;
   int threads = 1;
   double seconds = 0.9;
+  size_t most_mib = 2048;
   for (int i = 1; i < argc; i++) {
     const std::string name = argv[i];
     const auto value = [&] {
@@ -227,12 +241,13 @@ void Run(int argc, char ** argv) {
     else if (name == "--probe" || name == "--measure") mode = name;
     else if (name == "--threads") threads = std::stoi(value());
     else if (name == "--seconds") seconds = std::stod(value());
+    else if (name == "--most") most_mib = std::stoul(value());
     else throw std::runtime_error("unknown option " + name);
   }
   if (threads > kMaxThreads || !(seconds > 0 && seconds <= 60)) throw std::runtime_error("--threads is at most 512, --seconds at most 60");
   if (mode == "--help") std::fputs(kUsage, stdout);
   else if (mode == "--probe") Probe();
-  else if (mode == "--measure") Measure(threads, seconds);
+  else if (mode == "--measure") Measure(threads, seconds, most_mib);
   else throw std::runtime_error("one of --probe and --measure is needed");
 }
 
