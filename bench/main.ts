@@ -1,15 +1,18 @@
 import yargs from 'yargs';
+import { EXIT, exitCodeOf } from '../src/cli/output.ts';
 import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './runner/compare.ts';
 import { judgement, recordsOf } from './runner/judge.ts';
-import { draw } from './runner/picture.ts';
 import { picturesOf } from './runner/pictures.ts';
 import { appendRecord, laneName, readRecords, recordOf, valueOf, type BenchRecord } from './runner/record.ts';
-import { seam } from './seam/seam.ts';
-import { split } from './split/split.ts';
 
-const BENCHES: Readonly<Record<string, Bench>> = { seam, split };
+/** Loaded when it is asked for: judging needs none of what runs. */
+const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
+  gate1: async () => (await import('./gate1/gate1.ts')).gate1,
+  seam: async () => (await import('./seam/seam.ts')).seam,
+  split: async () => (await import('./split/split.ts')).split,
+};
 
 interface RunOptions {
   readonly json: boolean;
@@ -25,20 +28,21 @@ const print = (lines: readonly string[]): void => { process.stdout.write(lines.m
 
 /** @returns whether everything that was judged holds */
 async function runBench(name: string, options: RunOptions, signal: AbortSignal): Promise<boolean> {
-  const pattern = new RegExp(options.lanes ?? '');
+  const pattern = patternOf(options.lanes ?? '');
   // Read before it runs: what is wrong with the file is told at once, and `--out` may name the same one.
   const old = options.compare === undefined ? undefined : recordedOf(options.compare, name);
-  const result = await (BENCHES[name] as Bench)({
+  const bench = await (BENCHES[name] as () => Promise<Bench>)();
+  const result = await bench({
     smoke: options.smoke, signal,
     say: (text) => { process.stderr.write(`${text}\n`); },
     wants: (key) => pattern.test(laneName(key)),
   });
-  const record = recordOf({ ...result, context: { ...result.context, smoke: options.smoke } });
   print(result.table);
+  const record = recordOf({ ...result, context: { ...result.context, smoke: options.smoke } });
   if (options.out !== undefined) {
     appendRecord(options.out, record);
   }
-  drawInto(options.pictures, [record]);
+  await drawInto(options.pictures, [record]);
   const comparison = old === undefined ? undefined : compare(old, record);
   print(comparison?.lines ?? []);
   if (options.json) {
@@ -46,6 +50,14 @@ async function runBench(name: string, options: RunOptions, signal: AbortSignal):
     print([JSON.stringify({ bench, ratios: Object.fromEntries(Object.entries(ratios).map(([key, one]) => [key, valueOf(one)])), context })]);
   }
   return comparison?.changes.every(({ verdict }) => verdict !== 'fails') ?? true;
+}
+
+function patternOf(lanes: string): RegExp {
+  try {
+    return new RegExp(lanes);
+  } catch (err) {
+    throw new MeshnetError('CONFIG_INVALID', `--lanes is no regular expression: ${lanes}`, { details: { field: '--lanes' }, cause: err });
+  }
 }
 
 function recordedOf(file: string, bench: string) {
@@ -57,19 +69,20 @@ function recordedOf(file: string, bench: string) {
 }
 
 /** The newest of each benchmark. */
-function drawInto(folder: string | undefined, records: readonly BenchRecord[]): void {
+async function drawInto(folder: string | undefined, records: readonly BenchRecord[]): Promise<void> {
   if (folder !== undefined) {
+    const { draw } = await import('./runner/picture.ts');
     const newest = new Map(records.map((record) => [record.bench, record]));
     const files = draw([...newest.values()].flatMap(picturesOf), folder);
     process.stderr.write(`drawn: ${files.join(', ')}\n`);
   }
 }
 
-function judgeFiles({ files, json, pictures }: { files: readonly string[]; json: boolean; pictures?: string | undefined }): boolean {
+async function judgeFiles({ files, json, pictures }: { files: readonly string[]; json: boolean; pictures?: string | undefined }): Promise<boolean> {
   const records = recordsOf(files);
   const { verdicts, lines } = judgement(records);
   print(lines);
-  drawInto(pictures, records);
+  await drawInto(pictures, records);
   if (json) {
     print([JSON.stringify({ verdicts })]);
   }
@@ -81,8 +94,8 @@ for (const name of ['SIGINT', 'SIGTERM'] as const) {
   process.once(name, () => { stop.abort(new MeshnetError('CANCELLED', `stopped by ${name}`)); });
 }
 
-let strict = false;
-let holds = true;
+/** 0 unless `--strict` and something fails, or the run itself does. */
+let exitCode = 0;
 try {
   await yargs(process.argv.slice(2))
     .scriptName('npm run bench --')
@@ -91,9 +104,8 @@ try {
     .option('strict', { type: 'boolean', default: false, describe: 'Exit code 1 when a threshold or --compare fails' })
     .option('pictures', { type: 'string', describe: 'Draw the results into this folder, as SVG and PNG' })
     .command('judge [files..]', 'Judges records by bench/CONTRACT.md; without files all of bench/results', (command) => command
-      .positional('files', { type: 'string', array: true, default: [] as string[] }), (argv) => {
-      strict = argv.strict;
-      holds = judgeFiles(argv);
+      .positional('files', { type: 'string', array: true, default: [] as string[] }), async (argv) => {
+      exitCode = await judgeFiles(argv) || !argv.strict ? 0 : EXIT.failed;
     })
     .command('$0 <name>', 'Runs one benchmark', (command) => command
       .positional('name', { choices: Object.keys(BENCHES), demandOption: true })
@@ -101,15 +113,22 @@ try {
       .option('out', { type: 'string', describe: 'Append the whole record to this file (JSON lines)' })
       .option('compare', { type: 'string', describe: 'Compare with the last record of the same benchmark in this file' })
       .option('lanes', { type: 'string', describe: 'Only lanes whose name, fields joined by /, matches this regular expression' }), async (argv) => {
-      strict = argv.strict;
-      holds = await runBench(argv.name, argv, stop.signal);
+      exitCode = await runBench(argv.name, argv, stop.signal) || !argv.strict ? 0 : EXIT.failed;
     })
     .strict()
+    .fail((message, err, self) => {
+      if (err != null) {
+        throw err;
+      }
+      self.showHelp('error');
+      process.stderr.write(`\n${message}\n`);
+      exitCode = EXIT.usage;
+    })
     .help()
     .parseAsync();
 } catch (err) {
-  process.stderr.write(`${formatError(err)}\n`);
-  holds = false;
-  strict = true;
+  const reason: unknown = stop.signal.aborted ? stop.signal.reason : err;
+  process.stderr.write(`${formatError(reason)}\n`);
+  exitCode = exitCodeOf(reason);
 }
-process.exitCode = strict && !holds ? 1 : 0;
+process.exitCode = exitCode;
