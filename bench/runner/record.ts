@@ -11,9 +11,6 @@ const RatioSchema = z.object({ median: z.number(), low: z.number(), high: z.numb
 /** A figure without an interval is a plain number. */
 const FigureSchema = z.union([z.number(), RatioSchema]);
 
-/** What could not be measured is null. */
-const MeasureSchema = z.number().nullable();
-
 const PressureSchema = z.object({ load: z.number(), cpuAvg10: z.number().optional() });
 
 const RoundSchema = z.object({
@@ -21,7 +18,8 @@ const RoundSchema = z.object({
   probe: z.number(),
   pressure: PressureSchema,
   wallMs: z.number(),
-  runs: z.record(z.string(), z.record(z.string(), z.union([MeasureSchema, z.array(MeasureSchema)]))),
+  /** What could not be measured is null. */
+  runs: z.record(z.string(), z.record(z.string(), z.union([z.number().nullable(), z.array(z.number())]))),
 });
 
 const KeySchema = z.record(z.string(), z.union([z.string(), z.number()]));

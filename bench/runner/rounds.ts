@@ -49,7 +49,7 @@ export interface Rounds<S extends string = string> {
   readonly discarded: readonly Round<S>[];
   /** Too few undisturbed rounds, or a machine that was never quiet: printed, and judged by nothing. */
   readonly contended: boolean;
-  /** A round takes more than a minute, so that there are fewer. */
+  /** A round takes more than a minute: fewer are enough. */
   readonly long: boolean;
 }
 
