@@ -21,6 +21,15 @@ export interface Echoes {
   readonly gapUs?: number;
 }
 
+export interface ProbeInit {
+  readonly from: number;
+  readonly to: number;
+  /** Where the client finds the server. @default the address on the line */
+  readonly address?: string;
+  /** Stands before both programs. */
+  readonly launcher?: readonly string[];
+}
+
 /** Sends from one namespace of a line to a program in another, and tells how long it took there and back. */
 export class Probe {
   readonly #server: LineProgram;
@@ -31,14 +40,12 @@ export class Probe {
     this.#client = client;
   }
 
-  /** `address` is where the client finds the server; by default over the line. */
-  static async open(
-    line: DelayLine, { from, to, address = line.namespaces[to]?.address ?? '' }: { from: number; to: number; address?: string },
-  ): Promise<Probe> {
-    const server = new LineProgram(...line.command(to, [PROGRAM, '--serve', 'yes']));
+  static async open(line: DelayLine, init: ProbeInit): Promise<Probe> {
+    const { from, to, address = line.namespaces[to]?.address ?? '', launcher = [] } = init;
+    const server = new LineProgram(...line.command(to, [...launcher, PROGRAM, '--serve', 'yes']));
     try {
       Ready.parse(await server.next({ timeoutMs: START_MS }));
-      return new Probe(server, new LineProgram(...line.command(from, [PROGRAM, '--to', address])));
+      return new Probe(server, new LineProgram(...line.command(from, [...launcher, PROGRAM, '--to', address])));
     } catch (err) {
       await server.stop();
       throw err;
