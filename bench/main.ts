@@ -47,7 +47,8 @@ async function runBench(name: string, options: RunOptions, signal: AbortSignal):
   print(comparison?.lines ?? []);
   if (options.json) {
     const { bench, ratios, context } = record;
-    print([JSON.stringify({ bench, ratios: Object.fromEntries(Object.entries(ratios).map(([key, one]) => [key, valueOf(one)])), context })]);
+    const medians = Object.fromEntries(Object.entries(ratios).map(([key, figure]) => [key, valueOf(figure)]));
+    print([JSON.stringify({ bench, ratios: medians, context })]);
   }
   return comparison?.changes.every(({ verdict }) => verdict !== 'fails') ?? true;
 }
@@ -78,7 +79,14 @@ async function drawInto(folder: string | undefined, records: readonly BenchRecor
   }
 }
 
-async function judgeFiles({ files, json, pictures }: { files: readonly string[]; json: boolean; pictures?: string | undefined }): Promise<boolean> {
+interface JudgeOptions {
+  readonly files: readonly string[];
+  readonly json: boolean;
+  readonly pictures?: string | undefined;
+}
+
+/** @returns whether everything that was judged holds */
+async function judgeFiles({ files, json, pictures }: JudgeOptions): Promise<boolean> {
   const records = recordsOf(files);
   const { verdicts, lines } = judgement(records);
   print(lines);
@@ -112,7 +120,8 @@ try {
       .option('smoke', { type: 'boolean', default: false, describe: 'As little as possible: shows that it runs' })
       .option('out', { type: 'string', describe: 'Append the whole record to this file (JSON lines)' })
       .option('compare', { type: 'string', describe: 'Compare with the last record of the same benchmark in this file' })
-      .option('lanes', { type: 'string', describe: 'Only lanes whose name, fields joined by /, matches this regular expression' }), async (argv) => {
+      .option('lanes', { type: 'string', describe: 'Only lanes whose name (fields joined by /) matches this regular expression' }),
+    async (argv) => {
       exitCode = await runBench(argv.name, argv, stop.signal) || !argv.strict ? 0 : EXIT.failed;
     })
     .strict()

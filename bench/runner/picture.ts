@@ -29,7 +29,11 @@ export interface BarPicture extends PictureHead {
 export interface LinePicture extends PictureHead {
   readonly kind: 'lines';
   readonly x: string;
-  readonly series: readonly { readonly name: string; readonly points: readonly (readonly [x: number, y: Figure])[]; readonly dashed?: boolean }[];
+  readonly series: readonly {
+    readonly name: string;
+    readonly points: readonly (readonly [x: number, y: Figure])[];
+    readonly dashed?: boolean;
+  }[];
 }
 
 export type Picture = BarPicture | LinePicture;
@@ -110,7 +114,10 @@ function yAxis({ y, logarithmic }: Picture, values: readonly number[]): echarts.
     // Bars grow from the bottom, not from 1.
     ...logarithmic === true ? { min: bottom, startValue: bottom } : {},
     nameTextStyle: { align: 'left', padding: [0, 0, 0, -52], fontSize: 12, color: INK },
-    axisLabel: { fontSize: 12, color: INK, ...logarithmic === true ? { formatter: (value: number) => value.toExponential(0) } : {} }, splitLine: { lineStyle: { color: FAINT } },
+    axisLabel: {
+      fontSize: 12, color: INK, ...logarithmic === true ? { formatter: (value: number) => value.toExponential(0) } : {},
+    },
+    splitLine: { lineStyle: { color: FAINT } },
   };
 }
 
@@ -121,7 +128,10 @@ function bars(picture: BarPicture): echarts.EChartsCoreOption {
   return {
     xAxis: {
       type: 'category', data: groups, axisTick: { show: false },
-      axisLabel: { fontSize: 12, color: INK, interval: 0, lineHeight: AXIS_LINE, formatter: (name: string) => name.replaceAll(' / ', '\n') },
+      axisLabel: {
+        fontSize: 12, color: INK, interval: 0, lineHeight: AXIS_LINE,
+        formatter: (name: string) => name.replaceAll(' / ', '\n'),
+      },
     },
     yAxis: yAxis(picture, [...drawn, ...last.map(({ value }) => value)]),
     series: [

@@ -51,7 +51,8 @@ function barPictures(record: BenchRecord): BarPicture[] {
     const groups = [...new Set(own.map(({ group }) => group))];
     const names = [...new Set(own.map(({ series }) => series))];
     return groups.length * names.length > MOST_BARS ? [] : [{
-      kind: 'bars', name: `${record.bench}-${measure}`, title: [`${record.bench}: ${WORDS[measure] ?? measure}`, ...same.map(([field, value]) => fieldOf(field, value))].join(', '),
+      kind: 'bars', name: `${record.bench}-${measure}`,
+      title: [`${record.bench}: ${WORDS[measure] ?? measure}`, ...same.map(fieldOf)].join(', '),
       subtitle: subtitle(record), y: unitOf(measure), logarithmic: LOGARITHMIC.has(measure), groups,
       series: names.map((series) => ({
         name: series,
@@ -75,11 +76,11 @@ function sameOf(lanes: readonly LaneRecord[]): Field[] {
 }
 
 function groupOf({ key, contended }: LaneRecord, same: readonly Field[]): string {
-  const fields = Object.entries(key).filter(([field]) => !same.some(([name]) => name === field)).map(([field, value]) => fieldOf(field, value));
+  const fields = Object.entries(key).filter(([field]) => !same.some(([name]) => name === field)).map(fieldOf);
   return [...fields, ...contended ? ['(disturbed)'] : []].join(' / ');
 }
 
-function fieldOf(name: string, value: string | number): string {
+function fieldOf([name, value]: Field): string {
   return typeof value === 'number' ? `${name} ${value}` : value;
 }
 
@@ -119,8 +120,9 @@ function together(bounds: readonly { id: string; value: number }[]): BarPicture[
 
 /** Systems over the delay, and over sessions. */
 function linePictures(record: BenchRecord): LinePicture[] {
-  const lanes = record.lanes.filter(({ key, rounds }) => typeof key['delay'] === 'number' && key['question'] === undefined && rounds.length > 0);
-  const decode = lanes.filter(({ rounds }) => rounds.every(({ runs }) => Object.values(runs).every((run) => typeof run['step_p50_ms'] === 'number')));
+  const decode = record.lanes.filter(({ key, rounds }) =>
+    typeof key['delay'] === 'number' && key['question'] === undefined && rounds.length > 0 &&
+    rounds.every(({ runs }) => Object.values(runs).every((run) => typeof run['step_p50_ms'] === 'number')));
   const single = decode.filter(({ key }) => key['sessions'] === 1);
   const shared = { subtitle: subtitle(record) };
   return [
@@ -129,11 +131,13 @@ function linePictures(record: BenchRecord): LinePicture[] {
       x: 'one-way delay, ms', y: 'ms', series: [...overDelay(single), ...law(single)],
     }],
     ...ratiosOverDelay(single).length === 0 ? [] : [{
-      ...shared, kind: 'lines' as const, name: `${record.bench}-decode-over-delay`, title: `${record.bench}: decode speed of ours over each opponent, one session`,
+      ...shared, kind: 'lines' as const, name: `${record.bench}-decode-over-delay`,
+      title: `${record.bench}: decode speed of ours over each opponent, one session`,
       x: 'one-way delay, ms', y: 'ratio', series: [...ratiosOverDelay(single), ...demanded()],
     }],
     ...overSessions(decode).length === 0 ? [] : [{
-      ...shared, kind: 'lines' as const, name: `${record.bench}-speed-over-sessions`, title: `${record.bench}: tokens per second of all sessions`,
+      ...shared, kind: 'lines' as const, name: `${record.bench}-speed-over-sessions`,
+      title: `${record.bench}: tokens per second of all sessions`,
       x: 'sessions', y: 'tokens/s', series: overSessions(decode),
     }],
   ];
@@ -157,7 +161,9 @@ function byDelay(lanes: readonly LaneRecord[]): LaneRecord[] {
 function overDelay(lanes: readonly LaneRecord[]): Series {
   const line = byDelay(lanes);
   return systemsOf(line).map((name) => ({
-    name, points: line.filter(({ systems }) => systems.includes(name)).map((lane) => [Number(lane.key['delay']), middle(lane, name, 'step_p50_ms')] as const),
+    name,
+    points: line.filter(({ systems }) => systems.includes(name))
+      .map((lane) => [Number(lane.key['delay']), middle(lane, name, 'step_p50_ms')] as const),
   }));
 }
 

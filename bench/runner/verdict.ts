@@ -40,9 +40,11 @@ export function decisionOf(records: readonly BenchRecord[]): Decision | undefine
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {
   const found = decision?.findings.filter((one) => one.id === id || one.id.startsWith(`${id} `)) ?? [];
-  const formats = [...new Set(found.map((one) => one.id.split(' ')[1] ?? ''))];
+  const formatOf = (one: Finding): string => one.id.split(' ')[1] ?? '';
+  const formats = [...new Set(found.map(formatOf))];
   // One format has to do it in every lane.
-  const verdict = any(formats.map((format) => all(found.filter((one) => (one.id.split(' ')[1] ?? '') === format).map(({ answer }) => answer))));
+  const verdict = any(formats.map((format) =>
+    all(found.filter((one) => formatOf(one) === format).map(({ answer }) => answer))));
   return {
     id, verdict: found.length === 0 ? 'not judged' : verdict, value: '', bound: '',
     why: found.length === 0 ? 'no record of gate1' : found.map(line).join('; '),

@@ -5,7 +5,7 @@ import type { Bench } from '../bench.ts';
 import { seamMeasures } from '../runner/first-records.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
-import { ratioOf, runRounds, type Measures } from '../runner/rounds.ts';
+import { ratioOf, runRounds, type Measures, type Ratio } from '../runner/rounds.ts';
 import { median } from '../runner/statistics.ts';
 import { BIN, run } from '../systems/native.ts';
 
@@ -56,8 +56,9 @@ export const seam: Bench = async ({ smoke, signal, say, wants }) => {
       `seam: round trips over loopback, median p50 of ${good.length} rounds, ${discarded.length} discarded` +
         (contended ? ', on a busy machine: judged by nothing' : ''),
       ...SIZES.map((size) => {
-        const { median: added, low, high } = ratios[`seam_${size}_added_ms`] ?? { median: Number.NaN, low: Number.NaN, high: Number.NaN };
-        return `  ${size.padEnd(4)} TCP ${middle(`tcp_${size}`)} ms, seam ${middle(`seam_${size}`)} ms: ${added} ms above  [${low}, ${high}]`;
+        const { median: added, low, high } = ratios[`seam_${size}_added_ms`] as Ratio;
+        return `  ${size.padEnd(4)} TCP ${middle(`tcp_${size}`)} ms, seam ${middle(`seam_${size}`)} ms: ` +
+          `${added} ms above  [${low}, ${high}]`;
       }),
     ],
   };

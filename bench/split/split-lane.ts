@@ -97,7 +97,8 @@ function job(seed: string, { prompt, output }: { readonly prompt: number; readon
   return { prompts: prompts(seed, { sessions: 1, tokens: prompt }), output };
 }
 
-function ofJob({ prompt, output }: LanePlan, { prefillMs, decodeWallMs, stepMs, memoryMiB, cpuS, computeMs, sampleMs }: JobResult): Measures {
+function ofJob({ prompt, output }: LanePlan, result: JobResult): Measures {
+  const { prefillMs, decodeWallMs, stepMs, memoryMiB, cpuS, computeMs, sampleMs } = result;
   const perStep = (ms: number | undefined): number | null => ms === undefined ? null : round(ms / (output - 1));
   return {
     decode: round((output - 1) / decodeWallMs * 1000),
@@ -115,7 +116,8 @@ function ofJob({ prompt, output }: LanePlan, { prefillMs, decodeWallMs, stepMs, 
 /** llama-bench on the same core; its tokens follow a prompt of the same length. */
 async function stockRun(program: string, { model, prompt, output }: LanePlan, signal: AbortSignal): Promise<Measures> {
   const milliseconds = async (args: readonly string[]): Promise<number> => {
-    const [command, all] = pinned(0, [program, '-m', model, '-t', '1', '-ub', String(UBATCH), '-fa', '1', '-r', '1', '-o', 'json', ...args]);
+    const common = ['-m', model, '-t', '1', '-ub', String(UBATCH), '-fa', '1', '-r', '1', '-o', 'json'];
+    const [command, all] = pinned(0, [program, ...common, ...args]);
     const { stdout } = await run(command, all, { signal, timeout: STOCK_MS });
     const [test] = JSON.parse(stdout) as { avg_ns: number }[];
     return (test?.avg_ns ?? Number.NaN) / 1e6;
@@ -145,6 +147,7 @@ async function summarise(plan: LanePlan, { rounds, engine, paths, limits }: Ran)
   const { good, discarded, contended, long } = rounds;
   const middle = (name: Name, measure: string): number => median(good.map(({ runs }) => Number(runs[name][measure])));
   const absolute = (name: Name, measure: string): string => Number(middle(name, measure).toPrecision(3)).toString();
+  const tail = (name: Name): string => ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => absolute(name, measure)).join(', ');
   const distance = await distanceOf(plan, limits, (measure) => middle('one', measure));
   return {
     engine, paths,
@@ -158,8 +161,7 @@ async function summarise(plan: LanePlan, { rounds, engine, paths, limits }: Ran)
       ...Object.entries(ratios).map(([name, { median: value, low, high }]) => `  ${name.padEnd(42)} ${value}  [${low}, ${high}]`),
       ...['decode', 'prefill'].map((measure) => `  ${measure}, tok/s: ` +
         `${absolute('one', measure)} in one process, ${absolute('mesh', measure)} in the mesh, ${absolute('stock', measure)} stock`),
-      `  token, ms (p10, p50, p95): ${(['one', 'mesh'] as const).map((name) =>
-        `${['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => absolute(name, measure)).join(', ')} in ${name === 'one' ? 'one process' : 'the mesh'}`).join('; ')}`,
+      `  token, ms (p10, p50, p95): ${tail('one')} in one process; ${tail('mesh')} in the mesh`,
       ...distance.lines.map((line) => `  ${line}`),
     ],
   };

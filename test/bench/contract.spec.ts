@@ -18,7 +18,8 @@ function tables(document: string): Map<string, string> {
 /** `≥ 1.10 / 1.25` as `['≥', 1.1], ['≥', 1.25]`: what stands behind a sign of comparison, a number for each delay. */
 function comparisons(cell: string): [string, number][] {
   return [...cell.matchAll(/(≥|≤) (\d[\d.e-]*(?: \/ \d[\d.]*)*)/g)]
-    .flatMap(([, sign = '', numbers = '']) => numbers.split(' / ').map((number): [string, number] => [sign, Number(number.replace(/\.$/, ''))]));
+    .flatMap(([, sign = '', numbers = '']) =>
+      numbers.split(' / ').map((number): [string, number] => [sign, Number(number.replace(/\.$/, ''))]));
 }
 
 const GATE1_BOUNDS: Readonly<Record<string, [string, number][]>> = {
@@ -41,7 +42,8 @@ const FORMULAS: Readonly<Record<string, string>> = {
 };
 
 function boundsOf({ id, bounds = [] }: Threshold): [string, number][] {
-  const all = bounds.map(({ atLeast, atMost }): [string, number] => atLeast === undefined ? ['≤', atMost ?? Number.NaN] : ['≥', atLeast]);
+  const all = bounds.map(({ atLeast, atMost }): [string, number] =>
+    atLeast === undefined ? ['≤', atMost ?? Number.NaN] : ['≥', atLeast]);
   // One number for all sizes is one number in the document.
   return GATE1_BOUNDS[id] ?? (new Set(all.map(String)).size === 1 ? all.slice(0, 1) : all);
 }

@@ -25,7 +25,8 @@ describe('bench/runner/record', () => {
     const dir = await mkdtemp(join(tmpdir(), 'meshnet-record-'));
     try {
       const file = join(dir, 'records.jsonl');
-      const record = recordOf(aRecord({ lanes: [aLane({ ratios: { 'decode/a_over_b': { median: 1, low: 0.9, high: 1.1, n: 5 }, 'kl/a': 0.1 } })] }));
+      const ratios = { 'decode/a_over_b': { median: 1, low: 0.9, high: 1.1, n: 5 }, 'kl/a': 0.1 };
+      const record = recordOf(aRecord({ lanes: [aLane({ ratios })] }));
       appendRecord(file, record);
       appendRecord(file, record);
       assert.deepEqual(readRecords(file), [record, record]);
@@ -37,7 +38,9 @@ describe('bench/runner/record', () => {
 
   it('reads the first records of split as lanes of their own, each with its own state', () => {
     const [record] = readRecords('bench/results/split.jsonl');
-    assert.deepEqual(record?.lanes.map(({ key, contended, rounds, discarded }) => [laneName(key), contended, rounds.length, discarded.length]), [
+    const lanes = record?.lanes.map(({ key, contended, rounds, discarded }) =>
+      [laneName(key), contended, rounds.length, discarded.length]);
+    assert.deepEqual(lanes, [
       ['1.1B shape, q4_0/384/64/1', false, 6, 1],
       ['smollm2-135m-instruct, q4_1/384/64/1', true, 7, 0],
     ]);
@@ -53,7 +56,8 @@ describe('bench/runner/record', () => {
 
   it('refuses what is no record', () => {
     const record = aRecord();
-    for (const bad of ['', '{}', '[1]', '{"bench":"split"}', JSON.stringify({ ...record, lanes: [{ key: {} }] }), JSON.stringify({ ...record, at: 'yesterday' })]) {
+    const wrong = [{ ...record, lanes: [{ key: {} }] }, { ...record, at: 'yesterday' }].map((one) => JSON.stringify(one));
+    for (const bad of ['', '{}', '[1]', '{"bench":"split"}', ...wrong]) {
       assert.throws(() => parseRecord(bad), { code: 'MALFORMED' }, bad);
     }
   });

@@ -20,14 +20,17 @@ function gate5(figure: string, values: Readonly<Record<number, number>>, contend
   return aRecord({
     bench: 'gate5',
     lanes: Object.entries(values).map(([delay, value]) => aLane({
-      key: { model: '1b', prompt: 32, sessions: 1, delay: Number(delay) }, contended: contended.includes(Number(delay)), ratios: { [figure]: value },
+      key: { model: '1b', prompt: 32, sessions: 1, delay: Number(delay) }, contended: contended.includes(Number(delay)),
+      ratios: { [figure]: value },
     })),
   });
 }
 
 describe('bench/runner/verdict', () => {
   it('judges the committed results of seam and split', () => {
-    const verdicts = judge(['seam', 'split'].flatMap((name) => readRecords(`bench/results/${name}.jsonl`).slice(0, name === 'seam' ? 2 : 1)));
+    const first = Object.entries({ seam: 2, split: 1 })
+      .flatMap(([name, count]) => readRecords(`bench/results/${name}.jsonl`).slice(0, count));
+    const verdicts = judge(first);
     for (const id of ['S.decode', 'S.prefill', 'S.stock', 'S.seam', 'P.direct']) {
       assert.equal(of(verdicts, id).verdict, 'holds', id);
     }
@@ -91,8 +94,10 @@ describe('bench/runner/verdict', () => {
       aLane({ key: { model: 'smollm2', question: 'agreement' }, ratios: { 'kl/f16': 1e-6, 'kl/q8_0': 1e-3 } }),
       aLane({ key: { model: 'smollm2', question: 'reference' }, ratios: { 'kl/f32': 1e-7, 'difference/f32': 1e-3 } }),
     ];
-    const all = (decode: number): BenchRecord =>
-      aRecord({ bench: 'gate1', lanes: [...quality, ...[128, 2048].flatMap((context) => [1, 4].map((sessions) => lane(context, sessions, decode)))] });
+    const all = (decode: number): BenchRecord => {
+      const speed = [128, 2048].flatMap((context) => [1, 4].map((sessions) => lane(context, sessions, decode)));
+      return aRecord({ bench: 'gate1', lanes: [...quality, ...speed] });
+    };
     assert.equal(decisionOf([all(1.6)])?.decision, 'go');
     const disturbed = aRecord({ bench: 'gate1', lanes: [lane(128, 1, 0.1, true)] });
     assert.equal(decisionOf([all(1.6), disturbed])?.decision, 'go');
