@@ -1,15 +1,21 @@
 import os from 'node:os';
 import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
+import { measureLimits } from '../limits/machine-limits.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
-import { flatRatios, laneName, type LaneRecord } from '../runner/record.ts';
-import { contractLanes, laneKey, smokeLanes, work, type ModelName } from './lanes.ts';
+import { flatRatios, laneName, type LaneKey, type LaneRecord } from '../runner/record.ts';
+import { contractLanes, laneKey, smokeLanes, work, type GateLane, type ModelName } from './lanes.ts';
+import { limitsOf } from './limits.ts';
+import { answer, questionKey, QUESTIONS, type Question } from './quality.ts';
 import { findReference, INSTALL } from './reference.ts';
 import { runLane } from './run-lane.ts';
 import { systemsOf, UBATCH } from './systems.ts';
 import { tableOf } from './table.ts';
 import { prepareWeights, type Weights } from './weights.ts';
+
+/** Of one of the two, in the measure of `work`. */
+const QUESTION_WORK = 500_000;
 
 /** A lane that was asked for and could not be measured. */
 export interface Skipped {
@@ -22,37 +28,46 @@ export interface Skipped {
  * quality. Prints go or stop by the contract.
  */
 export const gate1: Bench = async (options: BenchOptions) => {
-  const { smoke, say, signal, wants } = options;
+  const { smoke, say, signal } = options;
   const reference = await findReference();
   if (reference === undefined && !smoke) {
     throw new MeshnetError('CONFIG_INVALID', `the Transformers recipe is not installed; install it by: ${INSTALL}`, {
       details: { field: 'bench/reference', command: INSTALL },
     });
   }
-  const asked = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
+  const cores = Array.from({ length: os.availableParallelism() }, (_, core) => core);
+  const items = itemsOf(options);
   const weights = new Map<ModelName, Weights>();
-  for (const model of new Set(asked.map((lane) => lane.model))) {
+  for (const model of new Set(items.map((item) => item.model))) {
     weights.set(model, await prepareWeights(model, { reference, say, signal }));
   }
-  const cores = Array.from({ length: os.availableParallelism() }, (_, core) => core);
-  const progress = new Progress(asked.map((lane) => ({ name: laneName(laneKey(lane)), work: work(lane) })), say);
+  say('what this machine can do at most');
+  const limits = await measureLimits({ cores, signal, ...smoke ? { seconds: 0.01 } : {} });
+  const progress = new Progress(items.map((item) => ({ name: laneName(item.key), work: item.work })), say);
   const lanes: LaneRecord[] = [];
   const engines: Record<string, string> = {};
   const skipped: Skipped[] = reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : [];
-  for (const [i, lane] of asked.entries()) {
+  for (const [i, item] of items.entries()) {
     const steps = progress.lane(i);
+    const parts = { weights: weights.get(item.model) as Weights, reference, cores };
     try {
-      const systems = systemsOf(lane, { weights: weights.get(lane.model) as Weights, reference, cores });
-      const { record, started } = await runLane(lane, systems, { smoke, signal, ...steps });
+      if (item.question !== undefined) {
+        if (item.question === 'agreement' || reference !== undefined) {
+          lanes.push(await answer(item.question, { ...parts, signal, say: steps.say }));
+        }
+        steps.progress(1, 1);
+        continue;
+      }
+      const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      lanes.push(record);
+      lanes.push({ ...record, limits: { ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) } });
     } catch (err) {
       if (smoke) {
         throw err;
       }
       // Lanes that took an hour are not lost with another one, nor by Ctrl-C.
       const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
-      skipped.push({ lane: laneName(laneKey(lane)), why: `${code}: ${message}` });
+      skipped.push({ lane: laneName(item.key), why: `${code}: ${message}` });
       steps.say(`skipped: ${message}`);
     }
   }
@@ -65,7 +80,22 @@ export const gate1: Bench = async (options: BenchOptions) => {
       weights: Object.fromEntries([...weights].map(([model, { source, tensors }]) => [model, { source, tensors }])),
     },
     lanes,
-    details: {},
+    details: { limits },
     table: tableOf({ lanes, skipped, smoke }),
   };
 };
+
+/** Speed of one lane, or a question about quality. */
+type Item = { readonly model: ModelName; readonly key: LaneKey; readonly work: number } & (
+  { readonly question: Question } | { readonly question?: never; readonly lane: GateLane }
+);
+
+/** Quality first: it takes minutes, and without it the rest decides nothing. */
+function itemsOf({ smoke, wants }: BenchOptions): Item[] {
+  const lanes = smoke ? smokeLanes() : contractLanes();
+  const model: ModelName = smoke ? 'generated' : 'smollm2';
+  return [
+    ...QUESTIONS.map((question): Item => ({ model, question, key: questionKey(model, question), work: smoke ? 1 : QUESTION_WORK })),
+    ...lanes.map((lane): Item => ({ model: lane.model, lane, key: laneKey(lane), work: work(lane) })),
+  ].filter(({ key }) => wants(key));
+}

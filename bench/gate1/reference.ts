@@ -27,11 +27,26 @@ export interface Conversion {
   readonly signal: AbortSignal;
 }
 
+export interface Logits {
+  /** Of float32 safetensors. */
+  readonly folder: string;
+  /** JSON with `texts`, each of a name and ids. */
+  readonly sequences: string;
+  readonly out: string;
+  readonly threads: number;
+  readonly signal: AbortSignal;
+}
+
 /** The programs of `bench/reference`, in the Python environment that belongs to them. */
 export class Reference {
   /** Numbers of a GGUF as safetensors; compared with it to the last bit before it succeeds. */
   async convert({ gguf, folder, type, signal }: Conversion): Promise<void> {
     await this.#run('convert.py', [gguf, folder, '--dtype', type], signal);
+  }
+
+  /** Logits in float32 for each token of each sequence: `<out>.f32`, rows of n_vocab little-endian numbers. */
+  async logits({ folder, sequences, out, threads, signal }: Logits): Promise<void> {
+    await this.#run('logits.py', ['--model', folder, '--sequences', sequences, '--out', out, '--threads', String(threads)], signal);
   }
 
   /** The recipe as its user would run it. */

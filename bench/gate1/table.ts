@@ -1,8 +1,10 @@
 import { GATE1 } from '../contract.ts';
 import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/record.ts';
-import { median, round } from '../runner/statistics.ts';
+import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
 import { decide, type Decision } from './decision.ts';
+import { medianOf } from './figures.ts';
+import type { SystemLimits } from './limits.ts';
 
 export interface TableParts {
   readonly lanes: readonly LaneRecord[];
@@ -27,27 +29,22 @@ export function decisionLines({ decision, why, findings }: Decision): string[] {
   ];
 }
 
-/** The median over the rounds that count. @returns NaN when the system was not measured */
-export function medianOf(lane: LaneRecord, system: string, measure: string): number {
-  return median(lane.rounds.map(({ runs }) => runs[system]?.[measure]).filter((value) => typeof value === 'number'));
-}
-
 function ofLane(lane: LaneRecord): string[] {
   const { key, systems, rounds, discarded, contended, long, ratios } = lane;
   const state = [`${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [], ...contended ? ['CONTENDED: judged by nothing'] : []];
   const cell = (system: string, measure: string): string => String(round(medianOf(lane, system, measure), 3));
-  const share = (system: string): string => {
-    const limit = (lane.limits?.[system] as { decode_share?: number } | undefined)?.decode_share;
-    return limit === undefined ? '–' : `${(limit * 100).toFixed(0)} %`;
+  const share = (system: string, of: keyof SystemLimits): string => {
+    const limit = (lane.limits?.[system] as SystemLimits | undefined)?.[of];
+    return limit === undefined ? '–' : `${(limit.share * 100).toFixed(0)} % ${limit.binds}`;
   };
   return [
     `${laneName(key)}: ${state.join(', ')}`,
     ...columns([
-      ['  system', 'decode tok/s', 'prefill tok/s', 'peak MiB', 'start ms', 'load ms', 'step p10/p50/p95 ms', 'CPU ms/token', 'decode of the limit'],
+      ['  system', 'decode tok/s', 'prefill tok/s', 'peak MiB', 'start ms', 'load ms', 'step p10/p50/p95 ms', 'CPU ms/token', 'decode of limit', 'prefill of limit'],
       ...systems.map((system) => [
         `  ${system}`, ...['decode', 'prefill', 'memory_mib', 'start_ms', 'load_ms'].map((measure) => cell(system, measure)),
         ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => cell(system, measure)).join(' / '),
-        cell(system, 'cpu_ms_per_token'), share(system),
+        cell(system, 'cpu_ms_per_token'), share(system, 'decode'), share(system, 'prefill'),
       ]),
     ]),
     ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),

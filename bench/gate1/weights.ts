@@ -7,7 +7,7 @@ import { configuredModels } from '../../src/model/configured.ts';
 import { BIN, MODELS, run, stockProgram } from '../systems/native.ts';
 import { LLAMA_FORMATS, TORCH_TYPES, type LlamaFormat, type ModelName, type TorchType } from './lanes.ts';
 import type { Reference } from './reference.ts';
-import { tensorsOf, type Tensors } from './tensors.ts';
+import { tensorTypes, type TensorTypes } from './tensors.ts';
 
 const PROJECT = path.join(import.meta.dirname, '..', '..');
 const REAL_MODEL = 'smollm2-135m-instruct';
@@ -36,7 +36,7 @@ export interface Weights {
   readonly published: string | undefined;
   /** Folders of safetensors; missing without the Python side. */
   readonly torch: Readonly<Record<TorchType, string>> | undefined;
-  readonly tensors: Readonly<Record<LlamaFormat, Tensors>>;
+  readonly tensors: Readonly<Record<LlamaFormat, TensorTypes>>;
 }
 
 export interface WeightsOptions {
@@ -64,10 +64,10 @@ export async function prepareWeights(model: ModelName, options: WeightsOptions):
     }
     await make(model, { folder, missing, source, gguf, torch }, options);
   }
-  const tensors = await Promise.all(LLAMA_FORMATS.map(async (format) => await tensorsOf(gguf[format])));
+  const tensors = await Promise.all(LLAMA_FORMATS.map(async (format) => await tensorTypes(gguf[format])));
   return {
     model, source: source.text, gguf, truth, published: source.file, torch,
-    tensors: record(LLAMA_FORMATS, (_, i) => tensors[i] as Tensors),
+    tensors: record(LLAMA_FORMATS, (_, i) => tensors[i] as TensorTypes),
   };
 }
 
