@@ -18,8 +18,3 @@ export function llamaRecipe({ weights }: ModelShape): Recipe {
   const arithmetic = type === 'F32' || type === 'F16' ? 'f32' : type === 'BF16' ? 'bf16' : 'int8';
   return { arithmetic };
 }
-
-/** PyTorch with all weights, keys and values in one type. */
-export function torchRecipe(type: 'float32' | 'bfloat16'): Recipe {
-  return type === 'float32' ? { arithmetic: 'f32', weightBytes: 4, kvBytes: 4 } : { arithmetic: 'bf16', weightBytes: 2, kvBytes: 2 };
-}

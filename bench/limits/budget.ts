@@ -22,8 +22,9 @@ export interface StepBudgetOf extends StepTimes {
 }
 
 /**
- * Where the time of a step in one process goes. Measured are the step, the computing and the sampling; of the computing,
- * reading at the bandwidth that this machine has is the part that no program can avoid, and the rest of it is a part of its own.
+ * Where the time of a step in one process goes. Measured are the step, the computing and the sampling; of the
+ * computing, reading at the bandwidth that this machine has is what no program can avoid, and the rest is a part of
+ * its own.
  */
 export function stepBudget({ stepMs, computeMs, sampleMs, work, limits }: StepBudgetOf): BudgetPart[] {
   const told = computeMs !== undefined;
@@ -31,9 +32,9 @@ export function stepBudget({ stepMs, computeMs, sampleMs, work, limits }: StepBu
   const computing = computeMs ?? stepMs - sampling;
   const rate = readingLimit(limits, work.bytes);
   const reading = [
-    ...Object.entries(work.weightBytes).map(([type, bytes]) => ({ part: `reading weights, ${type}`, ms: bytes / rate / 1e6 })),
-    { part: 'reading keys and values', ms: work.kvBytes / rate / 1e6 },
-  ];
+    ...Object.entries(work.weightBytes).map(([type, bytes]) => ({ part: `reading weights, ${type}`, bytes })),
+    { part: 'reading keys and values', bytes: work.kvBytes },
+  ].map(({ part, bytes }) => ({ part, ms: bytes / rate / 1e6 }));
   // What comes faster than memory gives it stood in a cache: then reading is all of the computing.
   const share = Math.min(1, computing / sum(reading));
   const parts = reading.map(({ part, ms }) => ({ part, ms: ms * share }));
@@ -62,8 +63,8 @@ export interface MeshBudgetOf {
 }
 
 /**
- * Where a token's time goes in a mesh. The workers' own clocks give the stages; what is left of the measured time after the
- * delays of the way belongs to the seams: frames, sockets, wake-ups, and whatever nothing explains.
+ * Where a token's time goes in a mesh. The workers' own clocks give the stages; what is left of the measured time after
+ * the delays of the way belongs to the seams: frames, sockets, wake-ups, and whatever nothing explains.
  */
 export function meshBudget({ stepMs, stages, delayMs }: MeshBudgetOf): BudgetPart[] {
   const parts = [
@@ -87,5 +88,6 @@ function total(values: readonly number[]): number {
 /** Lines for people: each part and its share. */
 export function budgetLines(parts: readonly BudgetPart[]): string[] {
   const all = sum(parts);
-  return parts.map(({ part, ms }) => `${part.padEnd(32)} ${ms.toFixed(2).padStart(9)} ms ${(ms / all * 100).toFixed(0).padStart(4)} %`);
+  return parts.map(({ part, ms }) =>
+    `${part.padEnd(32)} ${ms.toFixed(2).padStart(9)} ms ${(ms / all * 100).toFixed(0).padStart(4)} %`);
 }

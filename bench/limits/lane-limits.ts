@@ -37,7 +37,11 @@ export function middleStep({ shape, recipe, context, output, sessions }: LaneOf)
 export function laneReached(name: string, lane: LaneOf, { stepMs, prefillMs }: LaneTimes): LaneReached {
   const { shape, recipe, limits, context, sessions, ubatch } = lane;
   const { arithmetic } = recipe;
+  const prompts = prefillWork(shape, { ...recipe, context, sessions, ubatch });
   const decode = reached({ work: middleStep(lane), ms: stepMs, arithmetic, limits });
-  const prefill = reached({ work: prefillWork(shape, { ...recipe, context, sessions, ubatch }), ms: prefillMs, arithmetic, limits });
-  return { decode, prefill, lines: [reachedLine(`${name} decode step`, stepMs, decode), reachedLine(`${name} prefill`, prefillMs, prefill)] };
+  const prefill = reached({ work: prompts, ms: prefillMs, arithmetic, limits });
+  return {
+    decode, prefill,
+    lines: [reachedLine(`${name} decode step`, stepMs, decode), reachedLine(`${name} prefill`, prefillMs, prefill)],
+  };
 }

@@ -51,9 +51,13 @@ export function readingLimit({ read }: MachineLimits, bytes: number): number {
   return Math.max(...sets.map(({ gb_s: rate }) => rate));
 }
 
-/** 10⁹ operations per second with the best instruction of the machine, or with the best that is no tile instruction. */
-export function computingLimit(limits: MachineLimits, arithmetic: Arithmetic, options: { readonly tiles?: boolean } = {}): number {
-  const { f32_gflops: f32, int8_gops: int8, bf16_gflops: bf16, amx_int8_gops: amxInt8, amx_bf16_gflops: amxBf16 } = limits;
-  const [vector, tile] = { f32: [f32, undefined], bf16: [bf16, amxBf16], int8: [int8, amxInt8] }[arithmetic];
-  return Math.max(f32, vector ?? 0, options.tiles === false ? 0 : tile ?? 0);
+/** 10⁹ operations per second with the best instruction of the machine; without `tiles`, of all others. */
+export function computingLimit(limits: MachineLimits, arithmetic: Arithmetic, tiles = true): number {
+  const { f32_gflops: f32 } = limits;
+  const [vector = 0, tile = 0] = {
+    f32: [],
+    bf16: [limits.bf16_gflops, limits.amx_bf16_gflops],
+    int8: [limits.int8_gops, limits.amx_int8_gops],
+  }[arithmetic];
+  return Math.max(f32, vector, tiles ? tile : 0);
 }

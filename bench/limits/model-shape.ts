@@ -39,7 +39,9 @@ export function modelShape({ architecture, nLayer, metadata, tensors }: GgufHead
   const number = (name: string, most: number, otherwise: number): number =>
     metadata.has(key(name)) ? requireInteger(metadata, key(name), 0, most) : otherwise;
   if (number('expert_count', MAX_HEADS, 0) > 0) {
-    throw new MeshnetError('NOT_CERTIFIED', 'which experts a token reads is not counted here', { details: { architecture } });
+    throw new MeshnetError('NOT_CERTIFIED', 'which experts a token reads is not counted here', {
+      details: { architecture },
+    });
   }
   const nEmbd = requireInteger(metadata, key('embedding_length'), 1, MAX_WIDTH);
   const nHead = requireInteger(metadata, key('attention.head_count'), 1, MAX_HEADS);

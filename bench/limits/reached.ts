@@ -36,8 +36,9 @@ export function reached({ work, ms, arithmetic, limits }: ReachedOf): Reached {
   const readingShare = gbS / gbSLimit;
   const computingShare = gopS / gopSLimit;
   return {
-    bytes, gbS, gbSLimit, readingShare, ops, gopS, gopSLimit, gopSVectorLimit: computingLimit(limits, arithmetic, { tiles: false }),
-    computingShare, binds: readingShare >= computingShare ? 'reading' : 'computing',
+    bytes, gbS, gbSLimit, readingShare, ops, gopS, gopSLimit, computingShare,
+    gopSVectorLimit: computingLimit(limits, arithmetic, false),
+    binds: readingShare >= computingShare ? 'reading' : 'computing',
     share: Math.max(readingShare, computingShare),
   };
 }
@@ -47,7 +48,8 @@ export function reachedLine(name: string, ms: number, what: Reached): string {
   const { bytes, gbS, gbSLimit, readingShare, ops, gopS, gopSLimit, gopSVectorLimit, computingShare, binds } = what;
   const tiles = gopSVectorLimit < gopSLimit ? ` (${gopSVectorLimit.toFixed(0)} without tiles)` : '';
   return `${name}: ${ms.toPrecision(4)} ms; reads ${(bytes / 1e6).toFixed(0)} MB at ${gbS.toFixed(1)} GB/s = ` +
-    `${percent(readingShare)} of ${gbSLimit.toFixed(1)}; ${(ops / 1e9).toPrecision(3)} Gop at ${gopS.toFixed(1)} Gop/s = ` +
+    `${percent(readingShare)} of ${gbSLimit.toFixed(1)}; ` +
+    `${(ops / 1e9).toPrecision(3)} Gop at ${gopS.toFixed(1)} Gop/s = ` +
     `${percent(computingShare)} of ${gopSLimit.toFixed(0)}${tiles}; ${binds} binds`;
 }
 

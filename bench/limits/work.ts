@@ -56,7 +56,8 @@ export function prefillWork(shape: ModelShape, { context, sessions, ubatch, ...h
   const rows = context * sessions;
   return workOf(shape, {
     held, passes: Math.ceil(rows / ubatch), rows, logits: sessions,
-    looks: sessions * context * (context + 1) / 2, lastLooks: sessions * context, cells: cellsOf({ context, sessions, ubatch }),
+    looks: sessions * context * (context + 1) / 2, lastLooks: sessions * context,
+    cells: cellsOf({ context, sessions, ubatch }),
   });
 }
 
@@ -94,8 +95,10 @@ function workOf(shape: ModelShape, { held, passes, rows, logits, looks, lastLook
   const weightBytes: Record<string, number> = {};
   let matrixOps = 0;
   const read = (weight: Weight, share: number): void => {
-    const type = held.weightBytes === undefined ? weight.type : `${held.weightBytes} bytes each`;
-    weightBytes[type] = (weightBytes[type] ?? 0) + share * (held.weightBytes === undefined ? weight.bytes : weight.elements * held.weightBytes);
+    const [type, bytes] = held.weightBytes === undefined
+      ? [weight.type, weight.bytes]
+      : [`${held.weightBytes} bytes each`, weight.elements * held.weightBytes];
+    weightBytes[type] = (weightBytes[type] ?? 0) + share * bytes;
   };
   for (const weight of weights) {
     const isHead = weight.name === (tied ? EMBEDDING : OUTPUT);

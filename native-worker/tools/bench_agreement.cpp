@@ -1,5 +1,5 @@
-// Holds a model's next-token distributions against those of a truth over the same texts, teacher-forced: another model, or
-// logits from a file. Row by row, so that neither side is ever held in memory as a whole.
+// Holds a model's next-token distributions against those of a truth over the same texts, teacher-forced: another model,
+// or logits from a file. Row by row, so that neither side is ever held in memory as a whole.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -20,18 +20,19 @@ using meshnet::agreement::Sums;
 using nlohmann::json;
 using Text = std::vector<int32_t>;
 
-constexpr const char * kUsage = R"(usage: meshnet-bench-agreement (--truth FILE.gguf | --logits FILE) --model FILE.gguf --texts FILE.json [option value]...
+constexpr const char * kUsage =
+    R"(usage: meshnet-bench-agreement (--truth FILE | --logits FILE) --model FILE --texts FILE [option value]...
 
-  --truth FILE   the model that the other one is held against
-  --logits FILE  its logits instead: for each token of each text in order a row of n_vocab f32, little-endian, nothing else
-  --model FILE   what is judged
-  --texts FILE   {"texts": [[token id...]...]}, or "sequences", or {"ids": [token id...]} in place of a list; the first row
-                 of a text is the one after its first token
+  --truth FILE   the GGUF that the other one is held against
+  --logits FILE  its logits instead: for each token of each text in order a row of n_vocab f32, little-endian
+  --model FILE   the GGUF that is judged
+  --texts FILE   JSON {"texts": [[token id...]...]}, or "sequences", or {"ids": [token id...]} in place of a list; the
+                 first row of a text is the one after its first token
   --threads N    compute threads (default 1)
   --rows N       rows computed at once (default 32)
 
-Prints one line: {"engine", "rows", "mean_kl", "max_kl", "top1", "mean_difference", "max_difference", "texts": [the same for
-each]}. KL(truth || model) in nats; top1 is the share of equal first choices; difference is of a row,
+Prints one line: {"engine", "rows", "mean_kl", "max_kl", "top1", "mean_difference", "max_difference", "texts": [the same
+for each]}. KL(truth || model) in nats; top1 is the share of equal first choices; difference is of a row,
 |model - truth| / |truth - its mean|.
 )";
 
@@ -99,7 +100,8 @@ class FileSource : public Source {
     const auto bytes = static_cast<uint64_t>(file_.tellg());
     const uint64_t expected = n_rows * static_cast<uint64_t>(n_vocab) * sizeof(float);
     if (bytes != expected) {
-      throw std::runtime_error(path + " has " + std::to_string(bytes) + " bytes, the texts and the vocabulary make " + std::to_string(expected));
+      throw std::runtime_error(path + " has " + std::to_string(bytes) + " bytes, the texts and the vocabulary make " +
+                               std::to_string(expected));
     }
     file_.seekg(0);
   }
@@ -129,9 +131,13 @@ std::vector<Text> ReadTexts(const std::string & path) {
   for (const json & text : in.at(in.contains("texts") ? "texts" : "sequences")) {
     texts.push_back((text.is_object() ? text.at("ids") : text).get<Text>());
   }
-  if (texts.empty() || texts.size() > kMaxTexts) throw std::runtime_error("1 to " + std::to_string(kMaxTexts) + " texts");
+  if (texts.empty() || texts.size() > kMaxTexts) {
+    throw std::runtime_error("there are 1 to " + std::to_string(kMaxTexts) + " texts");
+  }
   for (const Text & text : texts) {
-    if (text.empty() || text.size() > kMaxTextTokens) throw std::runtime_error("a text has 1 to " + std::to_string(kMaxTextTokens) + " tokens");
+    if (text.empty() || text.size() > kMaxTextTokens) {
+      throw std::runtime_error("a text has 1 to " + std::to_string(kMaxTextTokens) + " tokens");
+    }
   }
   return texts;
 }
@@ -152,7 +158,9 @@ Sums CompareText(Source & truth, Source & model, const Text & text, size_t n_row
     const size_t n = std::min(n_rows, text.size() - from);
     truth.Next(text, from, n);
     model.Next(text, from, n);
-    for (size_t i = 0; i < n; i++) sums.Add(meshnet::agreement::Compare({truth.Row(i), n_vocab}, {model.Row(i), n_vocab}));
+    for (size_t i = 0; i < n; i++) {
+      sums.Add(meshnet::agreement::Compare({truth.Row(i), n_vocab}, {model.Row(i), n_vocab}));
+    }
   }
   return sums;
 }

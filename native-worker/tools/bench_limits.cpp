@@ -32,8 +32,8 @@ using Clock = std::chrono::steady_clock;
 constexpr const char * kUsage = R"(usage: meshnet-bench-limits --probe
        meshnet-bench-limits --measure [--threads N] [--seconds S] [--most MIB]
 
-  --probe      for each line on stdin does the same work of about a second (reading 256 MiB again and again, multiplying)
-               on one thread and prints {"probe_ms"}
+  --probe      for each line on stdin does the same work of about a second on one thread (reading 256 MiB again and
+               again, multiplying) and prints {"probe_ms"}
   --measure    prints one line: {"read_gb_s", "read": [{"mib", "gb_s"}...], "copy_gb_s", "f32_gflops", "int8_gops",
                "bf16_gflops", "amx_int8_gops", "amx_bf16_gflops", "threads", "features"}; what the processor lacks is
                left out. "read" is by the memory that all threads walk over together, because small sets stay in caches;
@@ -93,13 +93,15 @@ void PinTo(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(core, &set);
-  if (sched_setaffinity(0, sizeof(set), &set) != 0) throw std::runtime_error("cannot pin to core " + std::to_string(core));
+  if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+    throw std::runtime_error("cannot pin to core " + std::to_string(core));
+  }
 }
 
 using Body = std::function<double()>;  // one piece of work; gives how much was done
 
-// Work per second of all threads together: each repeats its body until the window's time is over. The best window counts,
-// because a limit is what the machine can do while nobody disturbs it.
+// Work per second of all threads together: each repeats its body until the window's time is over. The best window
+// counts, because a limit is what the machine can do while nobody disturbs it.
 double Rate(const std::vector<int> & cores, double seconds, const std::function<Body(size_t)> & prepare) {
   std::barrier start(static_cast<std::ptrdiff_t>(cores.size()));
   std::vector<std::array<double, kWindows>> rates(cores.size());
@@ -244,7 +246,9 @@ void Run(int argc, char ** argv) {
     else if (name == "--most") most_mib = std::stoul(value());
     else throw std::runtime_error("unknown option " + name);
   }
-  if (threads > kMaxThreads || !(seconds > 0 && seconds <= 60)) throw std::runtime_error("--threads is at most 512, --seconds at most 60");
+  if (threads > kMaxThreads || !(seconds > 0 && seconds <= 60)) {
+    throw std::runtime_error("--threads is at most 512, --seconds at most 60");
+  }
   if (mode == "--help") std::fputs(kUsage, stdout);
   else if (mode == "--probe") Probe();
   else if (mode == "--measure") Measure(threads, seconds, most_mib);

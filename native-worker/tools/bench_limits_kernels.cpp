@@ -38,8 +38,8 @@ bool Has(const std::string & feature) { return Flags().count(feature) != 0; }
 
 std::vector<std::string> Features() {
   std::vector<std::string> found;
-  for (const char * name : {"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                            "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve"}) {
+  for (const char * name : {"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16",
+                            "avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "sve"}) {
     if (Has(name)) found.push_back(name);
   }
   return found;
@@ -202,7 +202,9 @@ bool AskForTiles() {
 
 }  // namespace
 
-double Read(const std::byte * data, size_t bytes) { return Has("avx512f") ? Read512(data, bytes) : Read256(data, bytes); }
+double Read(const std::byte * data, size_t bytes) {
+  return Has("avx512f") ? Read512(data, bytes) : Read256(data, bytes);
+}
 
 std::vector<Kernel> Kernels() {
   std::vector<Kernel> kernels;

@@ -16,7 +16,7 @@ bool Has(const std::string & feature);
 // Reads all of [data, data + bytes) once; bytes is a multiple of 4096. The result depends on every byte.
 double Read(const std::byte * data, size_t bytes);
 
-// A kernel of one number format: so many operations a call (a multiply-add counts as two); adds to *sink what it computed.
+// Of one number format: so many operations a call (a multiply-add counts as two); adds to *sink what it computed.
 struct Kernel {
   std::string name;
   uint64_t ops;

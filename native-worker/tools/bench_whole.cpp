@@ -1,5 +1,5 @@
-// Times a whole model in one process with nothing around it: what everything else is held against. Built from the patched
-// tree (through the worker's own Shard) and from the stock one (through llama.h, with RPC servers where asked).
+// Times a whole model in one process with nothing around it: what everything else is held against. Built from the
+// patched tree (through the worker's own Shard) and from the stock one (through llama.h, with RPC servers where asked).
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -102,8 +102,9 @@ int main(int argc, char ** argv) {
     const std::unique_ptr<Model> model = Model::Load(options);
     const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     const auto & info = model->info();
-    Say(nlohmann::json{{"ready", true}, {"engine", info.engine}, {"weight_bytes", info.weight_bytes}, {"load_ms", load_ms},
-                       {"n_vocab", info.n_vocab}, {"n_embd", info.n_embd}, {"n_layer", info.n_layer}}.dump());
+    Say(nlohmann::json{{"ready", true}, {"engine", info.engine}, {"weight_bytes", info.weight_bytes},
+                       {"load_ms", load_ms}, {"n_vocab", info.n_vocab}, {"n_embd", info.n_embd},
+                       {"n_layer", info.n_layer}}.dump());
     for (std::string line; std::getline(std::cin, line);) Say(meshnet::whole::Answer(*model, options, line));
     return 0;
   } catch (const std::exception & e) {

@@ -22,7 +22,9 @@ double MsBetween(Clock::time_point from, Clock::time_point to) {
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval & t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval & t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -42,14 +44,17 @@ struct Job {
 };
 
 Job ParseJob(const Model & model, const Options & options, const std::string & line) {
-  if (line.size() > kMaxLineBytes) throw std::invalid_argument("a line is longer than " + std::to_string(kMaxLineBytes) + " bytes");
+  if (line.size() > kMaxLineBytes) {
+    throw std::invalid_argument("a line has at most " + std::to_string(kMaxLineBytes) + " bytes");
+  }
   const json in = json::parse(line);
   Job job;
   const auto prompts = in.at("prompts").get<std::vector<std::vector<int64_t>>>();
   const auto output = in.at("output").get<int64_t>();
   if (const auto sampling = in.find("sampling"); sampling != in.end()) job.sampling = *sampling;
   if (prompts.empty() || prompts.size() > options.n_sessions) {
-    throw std::invalid_argument("1 to " + std::to_string(options.n_sessions) + " prompts, not " + std::to_string(prompts.size()));
+    throw std::invalid_argument("1 to " + std::to_string(options.n_sessions) + " prompts, not " +
+                                std::to_string(prompts.size()));
   }
   if (output < 1 || output > kMaxOutput) throw std::invalid_argument("output is 1 to " + std::to_string(kMaxOutput));
   job.output = static_cast<uint32_t>(output);
@@ -57,14 +62,17 @@ Job ParseJob(const Model & model, const Options & options, const std::string & l
   for (const auto & prompt : prompts) {
     if (prompt.empty() || prompt.size() != context) throw std::invalid_argument("the prompts are not of one length");
     for (const int64_t id : prompt) {
-      if (id < 0 || id >= model.info().n_vocab) throw std::invalid_argument("token " + std::to_string(id) + " is not in the vocabulary");
+      if (id < 0 || id >= model.info().n_vocab) {
+        throw std::invalid_argument("token " + std::to_string(id) + " is not in the vocabulary");
+      }
     }
     job.prompts.emplace_back(prompt.begin(), prompt.end());
   }
   // The last token is given, not computed on.
   const uint64_t cells = job.prompts.size() * (context + job.output - 1);
   if (cells > options.n_cells) {
-    throw std::invalid_argument(std::to_string(cells) + " cells are needed, --cells is " + std::to_string(options.n_cells));
+    throw std::invalid_argument(std::to_string(cells) + " cells are needed, --cells is " +
+                                std::to_string(options.n_cells));
   }
   return job;
 }

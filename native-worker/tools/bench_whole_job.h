@@ -12,7 +12,7 @@ constexpr size_t kMaxLineBytes = size_t{64} << 20;
 constexpr uint32_t kMaxSessions = 256;  // sequence ids of llama.cpp
 constexpr uint32_t kMaxOutput = 1 << 16;
 
-// Answers one line of the protocol with one line (bench/README.md has both): {"prefill_ms", "decode_wall_ms", "step_ms",
+// Answers one line, {"prompts", "output", "sampling"}, with one line: {"prefill_ms", "decode_wall_ms", "step_ms",
 // "tokens", "peak_mib", "cpu_s", "compute_ms", "sample_ms"}, the last two sums over the decode steps; or {"error"} for
 // a line that cannot be done, after which the model is as before. Never throws.
 std::string Answer(Model & model, const Options & options, const std::string & line);

@@ -30,7 +30,8 @@ struct GgufFree {
 };
 
 int32_t LayersOf(const std::string & path) {
-  const std::unique_ptr<gguf_context, GgufFree> file(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  const gguf_init_params header_alone = {.no_alloc = true, .ctx = nullptr};
+  const std::unique_ptr<gguf_context, GgufFree> file(gguf_init_from_file(path.c_str(), header_alone));
   if (!file) throw std::runtime_error("cannot read " + path);
   const int64_t architecture = gguf_find_key(file.get(), "general.architecture");
   if (architecture < 0) throw std::runtime_error(path + " names no architecture");
@@ -92,13 +93,16 @@ class LlamaModel : public Model {
     const std::vector<float> equal_shares(llama_max_devices(), 1.0f);
     std::vector<ggml_backend_dev_t> devices = Devices(o.rpc_servers);
     mp.devices = devices.data();
-    const llama_model_tensor_buft_override overrides[] = {{"^output", ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};
+    const llama_model_tensor_buft_override local_output[] = {{"^output", ggml_backend_cpu_buffer_type()},
+                                                             {nullptr, nullptr}};
     if (!o.rpc_servers.empty()) {
       const int32_t n_layer = LayersOf(o.model_path);
-      if (o.rpc_local_layers >= n_layer) throw std::runtime_error("--rpc-layers leaves no layer of " + std::to_string(n_layer) + " to the servers");
+      if (o.rpc_local_layers >= n_layer) {
+        throw std::runtime_error("--rpc-layers leaves no layer of " + std::to_string(n_layer) + " to the servers");
+      }
       mp.n_gpu_layers = n_layer + 1 - o.rpc_local_layers;  // the output head counts as a layer
       mp.tensor_split = equal_shares.data();
-      if (o.rpc_local_output) mp.tensor_buft_overrides = overrides;
+      if (o.rpc_local_output) mp.tensor_buft_overrides = local_output;
     }
     model_.reset(llama_model_load_from_file(o.model_path.c_str(), mp));
     if (!model_) throw std::runtime_error("cannot load " + o.model_path);

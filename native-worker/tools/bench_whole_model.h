@@ -17,7 +17,7 @@ struct Options {
   uint32_t n_sessions = 1;
   uint32_t n_ubatch = 512;   // rows computed at once
   uint32_t n_batch = 2048;   // rows handed to llama.cpp at once; a Shard takes no more than n_ubatch
-  int32_t poll = -1;         // 0 sleeps between steps .. 100 spins; -1: sleeps with one thread, else llama.cpp's default
+  int32_t poll = -1;         // 0 sleeps between steps .. 100 spins; -1: 0 with one thread, else llama.cpp's default
   bool kv_unified = true;    // one pool of cells, as the worker has it; else a pool for each session
   std::vector<std::string> rpc_servers;  // HOST:PORT
   int32_t rpc_local_layers = 0;          // the first so many stay here

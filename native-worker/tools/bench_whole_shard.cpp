@@ -14,7 +14,9 @@ void Check(const Status & status) {
 class ShardModel : public Model {
  public:
   explicit ShardModel(const Options & o) {
-    if (!o.rpc_servers.empty() || !o.kv_unified) throw std::runtime_error("--rpc and --kv split need the build of the unpatched tree");
+    if (!o.rpc_servers.empty() || !o.kv_unified) {
+      throw std::runtime_error("--rpc and --kv split need the build of the unpatched tree");
+    }
     ShardParams params;
     params.model_path = o.model_path;
     params.n_threads = o.n_threads;

@@ -24,15 +24,17 @@ interface Answer {
   error?: string;
 }
 
+type Line = Record<string, unknown>;
+
 /** Starts a line program, sends it everything and gives its answers; the first is what it says when it is ready. */
-async function ask(file: string, args: readonly string[], requests: readonly unknown[]): Promise<Record<string, unknown>[]> {
+async function ask(file: string, args: readonly string[], requests: readonly unknown[]): Promise<Line[]> {
   const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'inherit'], timeout: RUN_MS });
   const code = new Promise((resolve) => { child.once('close', resolve); });
   for (const request of requests) {
     child.stdin.write(`${typeof request === 'string' ? request : JSON.stringify(request)}\n`);
   }
   child.stdin.end();
-  const answers = await Array.fromAsync(createInterface({ input: child.stdout }), (line) => JSON.parse(line) as Record<string, unknown>);
+  const answers = await Array.fromAsync(createInterface({ input: child.stdout }), (line) => JSON.parse(line) as Line);
   assert.equal(await code, 0);
   return answers;
 }
@@ -47,11 +49,14 @@ describe('native/bench-programs', function () {
   const job = { prompts: [prompt(1, 20), prompt(2, 20), prompt(3, 20)], output: 6, sampling: null };
   const sampled = { ...job, sampling: { temperature: 0.8, top_k: 40, top_p: 0.95, seed: 1 } };
   let model = '';
-  const options = (): string[] => ['--model', model, '--cells', '256', '--sessions', String(SESSIONS), '--ubatch', '16'];
-  const whole = (requests: readonly unknown[], args: readonly string[] = []) => ask(program('meshnet-bench-whole'), [...options(), ...args], requests);
-  const stock = (requests: readonly unknown[], args: readonly string[] = []) =>
-    ask(program('meshnet-bench-whole', 'stock'), [...options(), '--batch', '16', ...args], requests);
-  const tokens = ([, ...answers]: Record<string, unknown>[]) => answers.map((answer) => answer['tokens']);
+  const ours = program('meshnet-bench-whole');
+  const theirs = program('meshnet-bench-whole', 'stock');
+  const options = (...more: readonly string[]): string[] =>
+    ['--model', model, '--cells', '256', '--sessions', String(SESSIONS), '--ubatch', '16', ...more];
+  const whole = (requests: readonly unknown[], ...args: readonly string[]) => ask(ours, options(...args), requests);
+  const stock = (requests: readonly unknown[], ...args: readonly string[]) =>
+    ask(theirs, options('--batch', '16', ...args), requests);
+  const tokens = ([, ...answers]: Line[]) => answers.map((answer) => answer['tokens']);
 
   before(async () => {
     model = await generatedModel({ type: 'f32', tied: 'yes', layers: 4 });
@@ -62,25 +67,27 @@ describe('native/bench-programs', function () {
     const [ready, first, second] = await whole([job, job]);
     assert.deepEqual([ready?.['ready'], ready?.['n_layer']], [true, 4]);
     assert.ok(Number(ready?.['weight_bytes']) > 1e6 && Number(ready?.['load_ms']) > 0);
-    const { tokens: ids, step_ms: steps, decode_wall_ms: wall, prefill_ms: prefill, peak_mib: peak, cpu_s: cpu, ...parts } = first as unknown as Answer;
-    assert.deepEqual(ids.map(({ length }) => length), [6, 6, 6]);
-    assert.equal(steps.length, 5);
-    const all = steps.reduce((sum, ms) => sum + ms, 0);
+    const answer = first as unknown as Answer;
+    assert.deepEqual(answer.tokens.map(({ length }) => length), [6, 6, 6]);
+    assert.equal(answer.step_ms.length, 5);
+    const wall = answer.decode_wall_ms;
+    const all = answer.step_ms.reduce((sum, ms) => sum + ms, 0);
     assert.ok(Math.abs(all - wall) < 0.001 * wall, `${all} is not ${wall}`);
-    assert.ok(parts.compute_ms > 0 && parts.sample_ms > 0 && parts.compute_ms + parts.sample_ms <= wall);
-    assert.ok(prefill > 0 && peak > 10 && cpu > 0);
-    assert.deepEqual(second?.['tokens'], ids);
+    assert.ok(answer.compute_ms > 0 && answer.sample_ms > 0 && answer.compute_ms + answer.sample_ms <= wall);
+    assert.ok(answer.prefill_ms > 0 && answer.peak_mib > 10 && answer.cpu_s > 0);
+    assert.deepEqual(second?.['tokens'], answer.tokens);
   });
 
   it('computes in the stock tree what it computes in ours, with one pool of cells and with several', async () => {
     const expected = tokens(await whole([job, sampled]));
     assert.deepEqual(tokens(await stock([job, sampled])), expected);
-    assert.deepEqual(tokens(await stock([job], ['--kv', 'split', '--cells', '768'])), expected.slice(0, 1));
+    assert.deepEqual(tokens(await stock([job], '--kv', 'split', '--cells', '768')), expected.slice(0, 1));
   });
 
   it('draws the same tokens from the same seed, others from another, and one session unlike the next', async () => {
     const same = { ...sampled, prompts: [prompt(1, 20), prompt(1, 20)] };
-    const [first, again, other] = tokens(await whole([same, same, { ...same, sampling: { ...same.sampling, seed: 9 } }])) as number[][][];
+    const seeded = { ...same, sampling: { ...same.sampling, seed: 9 } };
+    const [first, again, other] = tokens(await whole([same, same, seeded])) as number[][][];
     assert.deepEqual(first, again);
     assert.notDeepEqual(first, other);
     assert.notDeepEqual(first?.[0], first?.[1]);
@@ -89,8 +96,9 @@ describe('native/bench-programs', function () {
   it('answers what it cannot do with an error and goes on', async () => {
     const [, ...answers] = await whole([
       'nonsense', '{}', { ...job, prompts: [] }, { ...job, prompts: [[1, 2], [3]] }, { ...job, prompts: [[1, 32_000]] },
-      { ...job, prompts: [[2 ** 40]] }, { ...job, prompts: Array.from({ length: SESSIONS + 1 }, () => [1]) }, { ...job, output: 0 },
-      { ...job, output: 70_000 }, { ...job, output: 200 }, { ...job, sampling: { seed: 1 } }, job,
+      { ...job, prompts: [[2 ** 40]] }, { ...job, prompts: Array.from({ length: SESSIONS + 1 }, () => [1]) },
+      { ...job, output: 0 }, { ...job, output: 70_000 }, { ...job, output: 200 }, { ...job, sampling: { seed: 1 } },
+      job,
     ]);
     const last = answers.pop();
     assert.deepEqual(answers.filter(({ error }) => typeof error !== 'string'), []);
@@ -99,8 +107,11 @@ describe('native/bench-programs', function () {
   });
 
   it('ends with a reason when it cannot start', async () => {
-    for (const args of [['--model', '/nowhere'], ['--cells', '0'], ['--kv', 'none'], ['--what', '1'], ['--rpc', '127.0.0.1:1']]) {
-      await assert.rejects(lines(program('meshnet-bench-whole'), [...options(), ...args], RUN_MS), { code: 1 }, args.join(' '));
+    const wrong = [
+      ['--model', '/nowhere'], ['--cells', '0'], ['--kv', 'none'], ['--what', '1'], ['--rpc', '127.0.0.1:1'],
+    ];
+    for (const args of wrong) {
+      await assert.rejects(lines(ours, options(...args), RUN_MS), { code: 1 }, args.join(' '));
     }
   });
 
@@ -111,7 +122,8 @@ describe('native/bench-programs', function () {
     before(async () => {
       addresses = await Promise.all([0, 1].map(async () => {
         const port = await freePort();
-        servers.push(spawn(program('ggml-rpc-server', 'stock'), ['-H', '127.0.0.1', '-p', String(port), '-t', '1'], { stdio: 'ignore' }));
+        const args = ['-H', '127.0.0.1', '-p', String(port), '-t', '1'];
+        servers.push(spawn(program('ggml-rpc-server', 'stock'), args, { stdio: 'ignore' }));
         await listening(port);
         return `127.0.0.1:${port}`;
       }));
@@ -121,23 +133,28 @@ describe('native/bench-programs', function () {
     it('gives the same answer with layers in one server, in two, and with the head at home', async () => {
       const expected = tokens(await whole([job]));
       const [first = '', second = ''] = addresses;
-      assert.deepEqual(tokens(await stock([job], ['--rpc', first, '--rpc-layers', 'local:2'])), expected);
-      assert.deepEqual(tokens(await stock([job], ['--rpc', first, '--rpc-layers', 'local:2', '--rpc-output', 'local'])), expected);
-      assert.deepEqual(tokens(await stock([job], ['--rpc', `${first},${second}`])), expected);
+      const half = ['--rpc', first, '--rpc-layers', 'local:2'];
+      assert.deepEqual(tokens(await stock([job], ...half)), expected);
+      assert.deepEqual(tokens(await stock([job], ...half, '--rpc-output', 'local')), expected);
+      assert.deepEqual(tokens(await stock([job], '--rpc', `${first},${second}`)), expected);
     });
 
     it('refuses to keep every layer', async () => {
-      await assert.rejects(lines(program('meshnet-bench-whole', 'stock'), [...options(), '--rpc', addresses[0] ?? '', '--rpc-layers', 'local:4'], RUN_MS), { code: 1 });
+      const all = options('--rpc', addresses[0] ?? '', '--rpc-layers', 'local:4');
+      await assert.rejects(lines(theirs, all, RUN_MS), { code: 1 });
     });
   });
 
   it('measures what the machine can do, and probes it', async () => {
     const limits = program('meshnet-bench-limits');
-    const [line = ''] = await lines(limits, ['--measure', '--threads', '1', '--seconds', '0.02', '--most', '64'], RUN_MS);
-    const { threads, read, read_gb_s: last, copy_gb_s: copy, f32_gflops: f32 } = JSON.parse(line) as Record<string, number> & { read: unknown };
-    assert.equal(threads, 1);
-    assert.ok((last ?? 0) > 0.1 && (copy ?? 0) > 0.1 && (f32 ?? 0) > 0.1);
-    assert.equal((read as { gb_s: number }[]).at(-1)?.gb_s, last);
+    const args = ['--measure', '--threads', '1', '--seconds', '0.02', '--most', '64'];
+    const [line = ''] = await lines(limits, args, RUN_MS);
+    const measured = JSON.parse(line) as Line;
+    assert.equal(measured['threads'], 1);
+    for (const key of ['read_gb_s', 'copy_gb_s', 'f32_gflops']) {
+      assert.ok(Number(measured[key]) > 0.1, key);
+    }
+    assert.equal((measured['read'] as { gb_s: number }[]).at(-1)?.gb_s, measured['read_gb_s']);
     const answers = await ask(limits, ['--probe'], ['', '']);
     assert.equal(answers.length, 2);
     assert.ok(answers.every(({ probe_ms: ms }) => Number(ms) > 1));
@@ -148,7 +165,8 @@ describe('native/bench-programs', function () {
     let folder = '';
     const texts = { texts: [prompt(4, 1), prompt(5, 40), { ids: prompt(6, 33) }] };
     const compare = async (args: readonly string[]): Promise<Record<string, number>> => {
-      const [line = ''] = await lines(program('meshnet-bench-agreement'), ['--texts', join(folder, 'texts.json'), ...args], RUN_MS);
+      const all = ['--texts', join(folder, 'texts.json'), ...args];
+      const [line = ''] = await lines(program('meshnet-bench-agreement'), all, RUN_MS);
       return JSON.parse(line) as Record<string, number>;
     };
     before(async () => {
@@ -160,11 +178,12 @@ describe('native/bench-programs', function () {
     it('finds a model equal to itself, and a coarser one the further the coarser it is', async () => {
       const itself = await compare(['--truth', model, '--model', model]);
       assert.deepEqual([itself['rows'], itself['mean_kl'], itself['top1'], itself['max_difference']], [74, 0, 1, 0]);
-      const q8 = await compare(['--truth', model, '--model', await generatedModel({ type: 'q8_0', tied: 'yes', layers: 4 })]);
-      const q4 = await compare(['--truth', model, '--model', await generatedModel({ type: 'q4_0', tied: 'yes', layers: 4 })]);
-      assert.ok(0 < Number(q8['mean_kl']) && Number(q8['mean_kl']) < Number(q4['mean_kl']));
-      assert.ok(Number(q8['mean_difference']) < Number(q4['mean_difference']));
-      assert.ok(Number(q8['mean_kl']) < Number(q8['max_kl']) && Number(q8['mean_difference']) < Number(q8['max_difference']));
+      const [q8, q4] = await Promise.all(['q8_0', 'q4_0'].map(async (type) =>
+        await compare(['--truth', model, '--model', await generatedModel({ type, tied: 'yes', layers: 4 })])));
+      for (const figure of ['kl', 'difference']) {
+        const mean = Number(q8?.[`mean_${figure}`]);
+        assert.ok(0 < mean && mean < Number(q8?.[`max_${figure}`]) && mean < Number(q4?.[`mean_${figure}`]), figure);
+      }
     });
 
     it('takes logits from a file of just the right length', async () => {

@@ -51,7 +51,8 @@ describe('bench/limits/work', () => {
   });
 
   it('computes of the last layer what the last rows need, and keys and values of all', async () => {
-    const { matrixOps, attentionOps } = prefillWork(await smallShape({ tied: true }), { context: 8, sessions: 2, ubatch: 512 });
+    const shape = await smallShape({ tied: true });
+    const { matrixOps, attentionOps } = prefillWork(shape, { context: 8, sessions: 2, ubatch: 512 });
     const others = 64 * 64 * 2;
     assert.equal(matrixOps, 2 * (LAYER * 16 + (LAYER - others) * 16 + others * 2 + HEAD * 2));
     assert.equal(attentionOps, 2 * 2 * 2 * 32 * (2 * 36 + 2 * 8));
@@ -66,6 +67,7 @@ describe('bench/limits/work', () => {
   });
 
   it('refuses a model with experts', async () => {
-    await assert.rejects(smallShape({ tied: true, extra: [['llama.expert_count', u32(8)]] }), { code: 'NOT_CERTIFIED' });
+    const extra = [['llama.expert_count', u32(8)]] as const;
+    await assert.rejects(smallShape({ tied: true, extra }), { code: 'NOT_CERTIFIED' });
   });
 });
