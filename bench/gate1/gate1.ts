@@ -60,7 +60,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
       }
       const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      lanes.push({ ...record, limits: { ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) } });
+      lanes.push({ ...record, ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) });
     } catch (err) {
       if (smoke) {
         throw err;

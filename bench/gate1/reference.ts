@@ -39,6 +39,12 @@ export interface Logits {
 
 /** The programs of `bench/reference`, in the Python environment that belongs to them. */
 export class Reference {
+  readonly #python: string;
+
+  constructor(python = PYTHON) {
+    this.#python = python;
+  }
+
   /** Numbers of a GGUF as safetensors; compared with it to the last bit before it succeeds. */
   async convert({ gguf, folder, type, signal }: Conversion): Promise<void> {
     await this.#run('convert.py', [gguf, folder, '--dtype', type], signal);
@@ -52,13 +58,13 @@ export class Reference {
   /** The recipe as its user would run it. */
   system({ name, folder, type, cores }: TorchSystem): System {
     return new LineSystem({
-      name, command: PYTHON, cores, env: ENV,
+      name, command: this.#python, cores, env: ENV,
       args: [path.join(FOLDER, 'transformers_system.py'), '--model', folder, '--dtype', type, '--threads', String(cores.length)],
     });
   }
 
   async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-    await run(PYTHON, [path.join(FOLDER, program), ...args], { env: { ...process.env, ...ENV }, maxBuffer: OUTPUT_BYTES, signal });
+    await run(this.#python, [path.join(FOLDER, program), ...args], { env: { ...process.env, ...ENV }, maxBuffer: OUTPUT_BYTES, signal });
   }
 }
 
