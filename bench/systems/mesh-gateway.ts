@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
-import type { Generation } from '../../src/gateway/backend.ts';
+import type { Generation, TokenEvent } from '../../src/gateway/backend.ts';
 import { loadConfig, MeshnetNode } from '../../src/index.ts';
 
 /**
@@ -25,6 +25,26 @@ interface Session {
   /** When each of them came. */
   readonly times: number[];
   readonly paths: string[];
+  /** Of each step after the first token, stage by stage. */
+  readonly stages: (readonly StageTimes[])[];
+}
+
+type StageTimes = NonNullable<TokenEvent['times']>[number];
+
+/** Means over all steps of all sessions, in ms; nothing when a step lacks them. */
+function stageMeans(steps: readonly (readonly StageTimes[])[]): { queue_ms: number; compute_ms: number; hand_over_ms: number }[] {
+  const [first = []] = steps;
+  if (steps.some(({ length }) => length !== first.length)) {
+    return [];
+  }
+  return first.map((_, stage) => {
+    const mean = (of: (times: StageTimes) => number): number =>
+      steps.reduce((sum, times) => sum + of(times[stage] as StageTimes), 0) / steps.length / 1000;
+    return {
+      queue_ms: mean(({ queueUs }) => queueUs), compute_ms: mean(({ computeUs }) => computeUs),
+      hand_over_ms: mean(({ serializeUs }) => serializeUs),
+    };
+  });
 }
 
 function generate(
@@ -40,9 +60,12 @@ function generate(
 }
 
 async function read(generation: Generation): Promise<Session> {
-  const session: Session = { ids: [], times: [], paths: generation.route.stages.map(({ path }) => path) };
-  for await (const { ids } of generation) {
+  const session: Session = { ids: [], times: [], paths: generation.route.stages.map(({ path }) => path), stages: [] };
+  for await (const { ids, times = [] } of generation) {
     const now = performance.now();
+    if (session.ids.length > 0 && ids.length > 0) {
+      session.stages.push(times);
+    }
     session.ids.push(...ids);
     session.times.push(...ids.map(() => now));
   }
@@ -70,6 +93,7 @@ async function answer(node: MeshnetNode, request: Request, signal: AbortSignal):
     step_ms: sessions.flatMap(({ times }) => times.slice(1).map((time, i) => time - (times[i] ?? 0))),
     tokens: sessions.map(({ ids }) => ids),
     paths: [...new Set(sessions.map(({ paths }) => paths.join(' ')))],
+    stages: stageMeans(sessions.flatMap(({ stages }) => stages)),
     peak_mib: Math.round(process.resourceUsage().maxRSS / 1024),
     cpu_s: (user + system) / 1e6,
   };

@@ -1,4 +1,5 @@
 import { MeshnetError } from '../../src/errors.ts';
+import type { StageTime } from '../limits/budget.ts';
 import { cpuSeconds } from './cpu-time.ts';
 import { BenchMesh, type MeshOptions, type ShardNow } from './mesh.ts';
 import { pssMiB } from './native.ts';
@@ -12,6 +13,8 @@ export interface MeshResult extends JobResult {
   readonly openMs: number;
   /** Kinds of paths of each route, stage by stage; one entry when all routes have the same. */
   readonly paths: readonly string[];
+  /** Of a decode step at each stage, in the mean. */
+  readonly stages: readonly StageTime[];
 }
 
 /** The mesh as a system: its time counts from the gateway's request to the tokens there. */
@@ -62,6 +65,7 @@ export class MeshSystem implements System {
     return {
       prefillMs: answer.prefill_ms, decodeWallMs: answer.decode_wall_ms, decodeTokens: answer.decode_tokens,
       stepMs: answer.step_ms, tokens: answer.tokens, openMs: answer.open_ms, paths: answer.paths,
+      stages: answer.stages.map((stage) => ({ queueMs: stage.queue_ms, computeMs: stage.compute_ms, handOverMs: stage.hand_over_ms })),
       memoryMiB: await Promise.all(mesh.workerPids.map((pid) => pssMiB(pid))),
       cpuS: await cpuSeconds(mesh.pids) - cpuBefore,
     };

@@ -30,6 +30,7 @@ const Answer = z.object({
   step_ms: z.array(z.number()),
   tokens: z.array(z.array(z.int())),
   paths: z.array(z.string()),
+  stages: z.array(z.object({ queue_ms: z.number(), compute_ms: z.number(), hand_over_ms: z.number() })),
 });
 export type MeshAnswer = z.infer<typeof Answer>;
 
