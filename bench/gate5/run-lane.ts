@@ -1,14 +1,15 @@
 import { prompts } from '../gate1/prompts.ts';
 import type { LaneRecord } from '../runner/record.ts';
 import { runRounds, type Measures, type RoundsPlan } from '../runner/rounds.ts';
-import { median, round } from '../runner/statistics.ts';
+import { round } from '../runner/statistics.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { System } from '../systems/system.ts';
 import { laneKey, nameOf, type Gate5Lane, type Question, type SystemName } from './lanes.ts';
-import { measuresOf, memoryBoundMiB, number } from './measures.ts';
+import { measuresOf, memoryBoundMiB } from './measures.ts';
 import type { Network } from './network.ts';
 import { ratiosOf } from './ratios.ts';
+import { budgetMeasures, tokenBudget } from './token-budget.ts';
 import { wireOf } from './wire.ts';
 
 /** Eight decode steps behind a first token. */
@@ -51,7 +52,7 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
   const record: LaneRecord = {
     key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded, ratios: ratiosOf(lane, rounds),
   };
-  return { ...record, ...lane.kind === 'decode' && lane.sessions === 1 && !smoke ? { budget: budgetOf(record, lane.delay) } : {} };
+  return { ...record, ...lane.kind === 'decode' && lane.sessions === 1 && !smoke ? { budget: tokenBudget(record, lane.delay) } : {} };
 }
 
 interface MeasureOptions extends LaneParts {
@@ -65,20 +66,16 @@ async function measure(system: System, lane: SpeedLane, { network, shards, nEmbd
   }
   const { sessions, prompt: tokens, output } = lane;
   const result = await system.run({ prompts: prompts(seed, { sessions, tokens }), output }, signal);
-  return { ...measuresOf(lane, result), ...system instanceof MeshSystem ? meshMeasures(result as MeshResult, shards) : {} };
+  return { ...measuresOf(lane, result), ...system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards) : {} };
 }
 
-function meshMeasures({ openMs, memoryMiB }: MeshResult, shards: readonly ShardNow[]): Measures {
+function meshMeasures(result: MeshResult, output: number, shards: readonly ShardNow[]): Measures {
+  const { openMs, memoryMiB, decodeWallMs, stages } = result;
   const shares = shards.map((shard, stage) => (memoryMiB[stage] ?? Number.NaN) / memoryBoundMiB(shard));
-  return { open_ms: round(openMs), memory_over_bound: round(Math.max(...shares)) };
-}
-
-/** Where a token's time goes; the last part is what nothing else explains. */
-function budgetOf({ rounds }: LaneRecord, delay: number): { part: string; ms: number }[] {
-  const of = (name: SystemName): number => median(rounds.map(({ runs }) => number(runs[name], 'step_p50_ms')));
-  const parts = [{ part: 'computing, as one process', ms: of('local') }, { part: 'two delays', ms: 2 * delay }];
-  const known = parts.reduce((sum, { ms }) => sum + ms, 0);
-  return [...parts, { part: 'what the split adds', ms: of('ours') - known }].map(({ part, ms }) => ({ part, ms: round(ms) }));
+  return {
+    open_ms: round(openMs), memory_over_bound: round(Math.max(...shares)),
+    ...budgetMeasures(decodeWallMs / (output - 1), stages),
+  };
 }
 
 function describe({ kind }: SpeedLane, measures: Measures): string {
