@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <stdexcept>
 
 #include "bounds.h"
@@ -131,7 +132,8 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   for (;;) {
     std::vector<Entry *> entries;
     std::vector<Candidate> candidates;
-    RingLoad load;
+    RingLoad load{.step_us = decode_us_};
+    std::set<uint64_t> away;
     wake_us_ = UINT64_MAX;
     for (auto & [key, entry] : lanes_) {
       const Lane & lane = entry->lane;
@@ -142,6 +144,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
         load.shares += 1.0 / n_stages;
         load.n_stages = std::max(load.n_stages, n_stages);
       }
+      if (lane.in_ring()) away.insert(lane.sent_group());
       auto candidate = lane.Ready();
       if (!candidate) continue;
       candidate->lane = entries.size();
@@ -149,6 +152,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       candidates.push_back(*candidate);
     }
     n_ready_ = static_cast<uint32_t>(candidates.size());
+    load.away = static_cast<uint32_t>(away.size());
     if (params_.lockstep) {
       const auto in_ring = [](const auto & item) { return item.second->lane.in_ring(); };
       if (std::any_of(lanes_.begin(), lanes_.end(), in_ring)) return {};
@@ -184,6 +188,8 @@ bool EngineCore::Tick() {
   } catch (const std::exception & e) {
     for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
   }
+  const auto decodes = [](const TickLane & lane) { return lane.run.phase == seam::v1::PHASE_DECODE; };
+  if (std::all_of(lanes.begin(), lanes.end(), decodes)) decode_us_ = NowUs() - now;
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
     if (!lane.status.ok()) {

@@ -79,6 +79,7 @@ class EngineCore final : public LaneEngine {
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
   uint64_t next_group_;
   uint64_t wake_us_ = UINT64_MAX;
+  uint64_t decode_us_ = 0;  // of the last tick without prefill
   uint32_t n_ready_ = 0;
 };
 

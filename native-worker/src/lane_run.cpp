@@ -77,6 +77,7 @@ void Lane::Advance(const LaneRun & run, uint64_t now_us) {
   if (spec_.head) {
     if (token_) host_->Settle(token_group_);
     token_.reset();
+    sent_group_ = run.group.number;
     ready_us_ = now_us;
     if (kv_pos_ >= turn_.prompt_end()) waiting_since_us_ = now_us;
     return;

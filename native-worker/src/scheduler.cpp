@@ -7,6 +7,10 @@
 namespace meshnet {
 namespace {
 
+// How long lanes wait for others, in ticks: the stage that holds those needs about one for each group. More would be
+// long for them when somebody on their way is slow.
+constexpr uint64_t kGrowTicks = 2;
+
 struct GroupState {
   uint64_t first_us = UINT64_MAX;
   uint32_t present = 0;   // complete or blocked
@@ -89,8 +93,16 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   const auto older = [](const Candidate * a, const Candidate * b) { return a->since_us < b->since_us; };
   std::stable_sort(decode.begin(), decode.end(), older);
   std::stable_sort(prefill.begin(), prefill.end(), older);
+  const uint32_t cap = DecodeCap(load);
+  if (!decode.empty() && decode.size() < std::min(cap, load.lanes) && load.away >= load.n_stages) {
+    const uint64_t due = decode.front()->since_us + kGrowTicks * load.step_us;
+    if (due > now_us) {
+      schedule.wake_us = std::min(schedule.wake_us, due);
+      decode.clear();
+    }
+  }
   uint32_t left = max_rows;
-  const size_t n_decode = std::min<size_t>({decode.size(), DecodeCap(load), left});
+  const size_t n_decode = std::min<size_t>({decode.size(), cap, left});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   for (const Candidate * c : prefill) {

@@ -59,6 +59,8 @@ struct RingLoad {
   uint32_t lanes = 0;
   double shares = 0;      // sum of 1 / n_stages
   uint32_t n_stages = 1;  // of the longest ring
+  uint32_t away = 0;      // groups on their way round
+  uint64_t step_us = 0;   // how long a tick of decoding took last
 };
 
 // How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
@@ -66,7 +68,8 @@ struct RingLoad {
 uint32_t DecodeCap(const RingLoad & load);
 
 // A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows. Lanes that went
-// round as one group are waited for, wait_us at most.
+// round as one group are waited for, wait_us at most. Groups that have come apart grow together again: while every stage
+// has one to work on, fewer lanes than the cap wait for others that come back, two ticks at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
                       uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
 

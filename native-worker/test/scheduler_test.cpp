@@ -60,6 +60,32 @@ TEST(ScheduleHead, WaitsForAGroupThatComesBack) {
   EXPECT_EQ(ScheduleHead(all, Load(6, 2), {}, 64, 200, 1000).picks.size(), 3U);
 }
 
+TEST(ScheduleHead, GrowsGroupsThatHaveComeApart) {
+  RingLoad load = Load(8, 2);
+  load.step_us = 400;
+  std::vector<Candidate> all = {Decode(0, {}), Decode(1, {}, 150)};
+  const auto picks = [&](uint64_t now_us) { return ScheduleHead(all, load, {}, 64, now_us, 1000).picks.size(); };
+  load.away = 6;
+  EXPECT_EQ(picks(200), 0U);
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 200, 1000).wake_us, 900U);
+  EXPECT_EQ(picks(900), 2U);  // two ticks after the first of them: whoever is still away is slow
+  load.away = 1;
+  EXPECT_EQ(picks(200), 2U);  // another stage would soon stand still
+  load.away = 6;
+  all.push_back(Prefill(4, 40, 5));
+  EXPECT_EQ(Lanes(ScheduleHead(all, load, {}, 64, 200, 1000)), (std::vector<size_t>{4}));
+  all = {Decode(0, {}), Decode(1, {}), Decode(2, {}), Decode(3, {})};
+  EXPECT_EQ(picks(200), 4U);
+}
+
+TEST(ScheduleHead, NeverWaitsForMoreLanesThanThereAre) {
+  RingLoad load = Load(2, 2);
+  load.step_us = 400;
+  load.away = 2;
+  const std::vector<Candidate> one = {Decode(0, {})};
+  EXPECT_EQ(ScheduleHead(one, load, {}, 64, 200, 1000).picks.size(), 1U);
+}
+
 TEST(ScheduleLater, RunsOneGroupWholeAndNeverMergesTwo) {
   const GroupKey a{1, 2};
   const GroupKey b{2, 2};
