@@ -29,7 +29,6 @@ describe('bench/wan/counters', () => {
   });
 
   it('refuses an answer that lacks a counter', () => {
-    const { held_bytes: _, ...rest } = answer;
-    assert.equal(CountersAnswer.safeParse(rest).success, false);
+    assert.equal(CountersAnswer.safeParse({ ...answer, held_bytes: undefined }).success, false);
   });
 });
