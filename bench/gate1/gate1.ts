@@ -5,7 +5,7 @@ import { measureLimits } from '../limits/machine-limits.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
 import { flatRatios, laneName, type LaneKey, type LaneRecord } from '../runner/record.ts';
-import { contractLanes, laneKey, smokeLanes, work, type GateLane, type ModelName } from './lanes.ts';
+import { cheapFirst, contractLanes, laneKey, smokeLanes, work, type GateLane, type ModelName } from './lanes.ts';
 import { limitsOf } from './limits.ts';
 import { answer, questionKey, QUESTIONS, type Question } from './quality.ts';
 import { findReference, INSTALL } from './reference.ts';
@@ -44,7 +44,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
   say('what this machine can do at most');
   const limits = await measureLimits({ cores, signal, ...smoke ? { seconds: 0.01 } : {} });
   const progress = new Progress(items.map((item) => ({ name: laneName(item.key), work: item.work })), say);
-  const lanes: LaneRecord[] = [];
+  const measured: LaneRecord[] = [];
   const engines: Record<string, string> = {};
   const skipped: Skipped[] = reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : [];
   for (const [i, item] of items.entries()) {
@@ -53,14 +53,14 @@ export const gate1: Bench = async (options: BenchOptions) => {
     try {
       if (item.question !== undefined) {
         if (item.question === 'agreement' || reference !== undefined) {
-          lanes.push(await answer(item.question, { ...parts, signal, say: steps.say }));
+          measured.push(await answer(item.question, { ...parts, signal, say: steps.say }));
         }
         steps.progress(1, 1);
         continue;
       }
       const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      lanes.push({ ...record, ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) });
+      measured.push({ ...record, ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) });
     } catch (err) {
       if (smoke) {
         throw err;
@@ -71,6 +71,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
       steps.say(`skipped: ${message}`);
     }
   }
+  const lanes = inOrder(measured, smoke);
   return {
     bench: 'gate1',
     ratios: flatRatios(lanes),
@@ -96,6 +97,13 @@ function itemsOf({ smoke, wants }: BenchOptions): Item[] {
   const model: ModelName = smoke ? 'generated' : 'smollm2';
   return [
     ...QUESTIONS.map((question): Item => ({ model, question, key: questionKey(model, question), work: smoke ? 1 : QUESTION_WORK })),
-    ...lanes.map((lane): Item => ({ model: lane.model, lane, key: laneKey(lane), work: work(lane) })),
+    ...cheapFirst(lanes).map((lane): Item => ({ model: lane.model, lane, key: laneKey(lane), work: work(lane) })),
   ].filter(({ key }) => wants(key));
+}
+
+/** As the contract lists them, whatever ran first. */
+function inOrder(measured: readonly LaneRecord[], smoke: boolean): LaneRecord[] {
+  const names = (smoke ? smokeLanes() : contractLanes()).map((lane) => laneName(laneKey(lane)));
+  const place = ({ key }: LaneRecord): number => names.indexOf(laneName(key));
+  return measured.toSorted((a, b) => place(a) - place(b));
 }

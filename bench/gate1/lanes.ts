@@ -21,7 +21,7 @@ export interface GateLane {
 const OUTPUT = 24;
 const SAMPLING: Sampling = { temperature: 0.8, topK: 40, topP: 0.95, seed: 1 };
 
-/** The lanes of the contract, cheap ones first: an interrupted run has most of them. */
+/** The lanes of the contract, in its order. */
 export function contractLanes(): GateLane[] {
   const lanes: GateLane[] = [];
   for (const model of ['smollm2', '1b'] as const) {
@@ -34,7 +34,7 @@ export function contractLanes(): GateLane[] {
       }
     }
   }
-  return lanes.toSorted((a, b) => work(a) - work(b));
+  return lanes;
 }
 
 /** What a smoke run shows: both session counts, and both ways to choose a token. */
@@ -55,7 +55,12 @@ const PARAMETERS: Readonly<Record<ModelName, number>> = { smollm2: 135, '1b': 11
 /** A decode step reads all weights for a few tokens; it takes as long as so many tokens of a prompt. */
 const STEP_TOKENS = 8;
 
-/** Relative time of a round: what orders the lanes, and what their progress is counted by. */
+/** Relative time of a round: what orders the lanes, and counts their progress. */
 export function work({ model, context, sessions, output }: GateLane): number {
   return PARAMETERS[model] * (context * sessions + output * (STEP_TOKENS + sessions));
+}
+
+/** The order in which they run: an interrupted run has most of them. */
+export function cheapFirst(lanes: readonly GateLane[]): GateLane[] {
+  return lanes.toSorted((a, b) => work(a) - work(b));
 }

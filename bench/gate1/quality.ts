@@ -33,6 +33,12 @@ export function questionKey(model: ModelName, question: Question): LaneKey {
   return { model, question };
 }
 
+/** What a reader has to know. */
+const NOTES: Readonly<Record<Question, readonly string[]>> = {
+  agreement: ['q4_0 rounds again what Q4_1 had rounded before; the published Q4_1 has float32\'s very numbers and rounds its activations alone'],
+  reference: ['f32: rows computed as in a prefill; f32_decode: one after the other, where llama.cpp sums up values in f16 (reported)'],
+};
+
 /** Counted, not timed: nothing that runs beside it can change the figures. */
 export async function answer(question: Question, parts: QuestionParts): Promise<LaneRecord> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'meshnet-gate1-'));
@@ -49,6 +55,7 @@ export async function answer(question: Question, parts: QuestionParts): Promise<
       ])),
       notes: [
         `${first?.rows} rows of ${texts.length} texts, teacher-forced`,
+        ...NOTES[question],
         ...Object.entries(found).map(([system, held]) => `${system}: largest KL of a row ${held.max_kl.toPrecision(3)}, mean difference ${held.mean_difference.toPrecision(3)}`),
       ],
     };
@@ -86,5 +93,6 @@ async function ofReference(
   say('logits of Transformers in float32');
   await reference?.logits({ folder: weights.torch?.float32 ?? '', sequences, out: logits, threads: cores.length, signal });
   say('the float32 GGUF against them');
-  return { f32: await agreement({ truth: { logits: `${logits}.f32` }, model: weights.truth ?? '', texts: ids, signal }) };
+  const held = { truth: { logits: `${logits}.f32` }, model: weights.truth ?? '', texts: ids, signal };
+  return { f32: await agreement(held), f32_decode: await agreement({ ...held, rows: 1 }) };
 }

@@ -7,6 +7,8 @@ import type { TorchType } from './lanes.ts';
 
 const FOLDER = path.join(import.meta.dirname, '..', 'reference');
 const PYTHON = path.join(FOLDER, '.venv', 'bin', 'python');
+/** Written when the installation is complete. */
+const STAMP = path.join(FOLDER, '.venv', 'requirements.sha256');
 /** What a person runs once. */
 export const INSTALL = 'bash bench/reference/setup.sh';
 const OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -70,5 +72,5 @@ export class Reference {
 
 /** Nothing where it is not installed: nobody needs it for anything else. */
 export async function findReference(): Promise<Reference | undefined> {
-  return await access(PYTHON).then(() => new Reference(), () => undefined);
+  return await access(STAMP).then(() => new Reference(), () => undefined);
 }

@@ -129,7 +129,7 @@ function bars(picture: BarPicture): echarts.EChartsCoreOption {
     xAxis: {
       type: 'category', data: groups, axisTick: { show: false },
       axisLabel: {
-        fontSize: 12, color: INK, interval: 0, lineHeight: AXIS_LINE,
+        fontSize: groups.length > 8 ? 10 : 12, color: INK, interval: 0, lineHeight: AXIS_LINE,
         formatter: (name: string) => name.replaceAll(' / ', '\n'),
       },
     },

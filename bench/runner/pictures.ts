@@ -1,11 +1,12 @@
 import { DELAYS_MS, GATE1, THRESHOLDS } from '../contract.ts';
+import { gate1Pictures } from '../gate1/pictures.ts';
 import type { BarPicture, LinePicture, Picture } from './picture.ts';
 import { laneName, type BenchRecord, type Figure, type LaneKey, type LaneRecord } from './record.ts';
 import { median } from './statistics.ts';
 
 /** What a record is drawn as: its ratios as bars beside their bounds, and figures over delay and sessions as lines. */
 export function picturesOf(record: BenchRecord): Picture[] {
-  return [...barPictures(record), ...linePictures(record)];
+  return [...barPictures(record), ...linePictures(record), ...record.bench === 'gate1' ? gate1Pictures(record, subtitle(record)) : []];
 }
 
 /** A ratio by its name: what is measured, of which system over which. */

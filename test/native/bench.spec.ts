@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { findReference } from '../../bench/gate1/reference.ts';
 import { readRecords, valueOf } from '../../bench/runner/record.ts';
 
 const run = promisify(execFile);
@@ -17,8 +18,26 @@ interface Line {
   context: Record<string, unknown>;
 }
 
+/** With the Python side or, where nobody has installed it, without. */
+const withPython = await findReference() !== undefined;
+const FORMATS = ['f16', 'q8_0', 'q4_0'];
+
+function gate1Ratios(): string[] {
+  const held = (question: string, systems: readonly string[]): string[] =>
+    systems.flatMap((system) => ['kl', 'top1', 'difference'].map((figure) => `generated/${question}/${figure}/${system}`));
+  const speed = withPython
+    ? FORMATS.flatMap((format) => ['decode', 'prefill', 'memory'].map((measure) => `${measure}/${format}_over_transformers`))
+    : ['q8_0', 'q4_0'].flatMap((format) => ['decode', 'prefill', 'memory'].map((measure) => `${measure}/${format}_over_f16`));
+  return [
+    ...held('agreement', FORMATS),
+    ...withPython ? held('reference', ['f32', 'f32_decode']) : [],
+    ...['generated/32/1/sampled', 'generated/32/4/greedy'].flatMap((lane) => speed.map((name) => `${lane}/${name}`)),
+  ];
+}
+
 /** Every benchmark, and the ratios of its smoke run. */
 const RATIOS: Record<string, string[]> = {
+  gate1: gate1Ratios(),
   seam: ['2k', '8k', '16k'].flatMap((size) => [`seam_${size}_added_ms`, `seam_${size}_over_tcp`]),
   split: [
     'decode_mesh_over_one_process',
@@ -53,4 +72,13 @@ describe('native/bench', () => {
       assert.ok(record.lanes.length > 0);
     });
   }
+
+  it('says by which command gate1 gets what it needs, and ends with the code of a wrong setting', async function () {
+    this.timeout(BENCH_MS);
+    if (withPython) {
+      this.skip();
+    }
+    await assert.rejects(run(process.execPath, ['bench/main.ts', 'gate1'], { cwd: root, timeout: BENCH_MS }), (err: { code: number; stderr: string }) =>
+      err.code === 2 && err.stderr.includes('E_CONFIG_INVALID') && err.stderr.includes('bash bench/reference/setup.sh'));
+  });
 });
