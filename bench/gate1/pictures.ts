@@ -5,7 +5,7 @@ import { figureOf } from './figures.ts';
 const SHOWN = [
   { measure: 'decode', title: 'decode', y: 'tokens/s', logarithmic: true },
   { measure: 'prefill', title: 'prefill', y: 'tokens/s', logarithmic: true },
-  { measure: 'memory_mib', title: 'peak memory', y: 'MiB', logarithmic: false },
+  { measure: 'memory_mib', title: 'peak memory', y: 'MiB', logarithmic: true },
 ] as const;
 
 /** What the ratios were made of: each system's medians in the greedy lanes. */
