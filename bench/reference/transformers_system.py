@@ -62,15 +62,16 @@ class Recipe:
             torch.manual_seed(choice.pop("seed"))
         cpu = os.times()
         clock = Clock()
-        answer = self.model.generate(
-            prompts,
-            attention_mask=torch.ones_like(prompts),
-            min_new_tokens=output,
-            max_new_tokens=output,
-            stopping_criteria=[clock],
-            use_cache=True,
-            **choice,
-        )
+        with torch.inference_mode():
+            answer = self.model.generate(
+                prompts,
+                attention_mask=torch.ones_like(prompts),
+                min_new_tokens=output,
+                max_new_tokens=output,
+                stopping_criteria=[clock],
+                use_cache=True,
+                **choice,
+            )
         spent = os.times()
         stamps = [1000 * (stamp - clock.stamps[0]) for stamp in clock.stamps[1:]]
         return {
