@@ -1,5 +1,6 @@
 /** Measures the delay line itself and prints the tables of README.md: `node bench/wan/measure.ts`. */
 import { spawn, type ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { machine, pressure, waitForQuiet } from '../runner/machine.ts';
 import { quantile } from '../runner/statistics.ts';
@@ -21,6 +22,12 @@ const row = (...cells: (string | number)[]): void => { say(`| ${cells.join(' | '
 const header = (...names: string[]): void => { row(...names); say(`|${'---|'.repeat(names.length)}`); };
 const fixed = (value: number, digits = 0): string => value.toFixed(digits);
 
+/** Time in which the machine's host ran something else in our place; NaN where the kernel does not tell. */
+function stolenMs(): number {
+  const MS_A_TICK = 10;
+  return Number(readFileSync('/proc/stat', 'utf8').split('\n')[0]?.trim().split(/\s+/)[8]) * MS_A_TICK;
+}
+
 async function withLine(init: DelayLineInit, body: (line: DelayLine, probe: Probe) => Promise<void>): Promise<void> {
   await using line = await DelayLine.open(init, { signal });
   await using probe = await Probe.open(line, { from: 0, to: 1, launcher: AT_ONCE });
@@ -41,12 +48,13 @@ async function echoes(cores: 'idle' | 'busy'): Promise<void> {
         await line.set({ delayMs });
         await line.reset();
         const { cpuMs } = await line.counters();
+        const stolen = stolenMs();
         const n = delayMs === 0 ? 2000 : 400;
         const { us, lost } = await probe.datagrams({ n, bytes: 64, gapUs: 2000 });
         const after = await line.counters();
         const added = us.map((one) => one - 2000 * delayMs);
         row(delayMs, cores, ...[0, 0.5, 0.95, 0.99].map((share) => fixed(quantile(added, share))), fixed(after.lateMeanUs, 1),
-          fixed((after.cpuMs - cpuMs) * 1000 / (2 * n)), lost + lostPackets(after));
+          fixed(after.lateMaxUs), stolenMs() - stolen, fixed((after.cpuMs - cpuMs) * 1000 / (2 * n)), lost + lostPackets(after));
       }
     });
   } finally {
@@ -92,7 +100,7 @@ if (reason !== undefined) {
 const quiet = await waitForQuiet(QUIET_MS, signal);
 const { cpu, cores, kernel } = machine();
 say(`${cpu}, ${cores} cores, Linux ${kernel}; ${quiet ? 'quiet' : 'contended'}, load ${pressure().load}\n`);
-header('one-way ms', 'cores', 'min µs', 'p50', 'p95', 'p99', 'line late, mean µs', 'CPU µs a packet', 'lost');
+header('one-way ms', 'cores', 'min µs', 'p50', 'p95', 'p99', 'late: mean µs', 'max', 'stolen ms', 'CPU µs a packet', 'lost');
 await echoes('idle');
 await echoes('busy');
 say('');
