@@ -63,7 +63,7 @@ export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions
 }
 
 function oneProcess(model: string, limit: readonly string[] = []): LineSystem {
-  const [command = '', ...args] = [
+  const [command, ...args] = [
     ...limit, path.join(BIN, 'meshnet-bench-whole'), '--model', model, '--threads', '1', '--cells', String(CELLS), '--ubatch', String(UBATCH),
   ];
   return new LineSystem({ name: 'one process', command, args, cores: [0] });

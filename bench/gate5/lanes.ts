@@ -6,7 +6,8 @@ export type ModelName = '1b' | 'generated';
 
 /** llama.cpp RPC with half of the layers in the client, by the micro-batch of its prompts; the first is its default. */
 export const HALF_RPC = ['rpc1l', 'rpc1l_ub128', 'rpc1l_ub64'] as const;
-export type SystemName = 'local' | 'ours' | 'rpc2' | typeof HALF_RPC[number];
+/** `rpc1l_head` keeps the output head in the client, so that no logits come back: not as its users have it, but faster. */
+export type SystemName = 'local' | 'ours' | 'rpc2' | 'rpc1l_head' | typeof HALF_RPC[number];
 
 export interface Question {
   readonly model: ModelName;
@@ -24,21 +25,29 @@ export type Gate5Lane =
   | Question & { readonly kind: 'decode' | 'prefill' | 'wire' }
   | { readonly kind: 'fit'; readonly model: ModelName };
 
+export type SpeedLane = Extract<Gate5Lane, Question>;
+
 const PROMPT = 32;
 const OUTPUT = 24;
 const ALL = ['local', 'rpc1l', 'rpc2', 'ours'] as const;
+const SINGLE = ['local', 'rpc1l', 'rpc1l_head', 'rpc2', 'ours'] as const;
 
-/** The lanes of the contract. */
+/** The lanes of the contract. What decides most comes first: an interrupted run has it. */
 export function contractLanes(): Gate5Lane[] {
-  const model = '1b';
+  const common = { model: '1b', prompt: PROMPT, output: OUTPUT } as const;
+  const decode = { ...common, kind: 'decode' } as const;
+  const wire = { ...common, kind: 'wire', delay: 20, systems: ['rpc1l', 'rpc2', 'ours'] } as const;
+  const many = DELAYS_MS.map((delay): Gate5Lane => ({ ...decode, sessions: 8, delay, systems: ALL }));
+  const [none, short, middle, long] = many as [Gate5Lane, Gate5Lane, Gate5Lane, Gate5Lane];
   return [
-    ...[1, 8].flatMap((sessions) => DELAYS_MS.map((delay) =>
-      ({ kind: 'decode' as const, model, prompt: PROMPT, sessions, delay, output: OUTPUT, systems: ALL } as const))),
-    { kind: 'decode', model, prompt: PROMPT, sessions: 32, delay: 50, output: OUTPUT, systems: ['local', 'ours'] },
-    { kind: 'prefill', model, prompt: 384, sessions: 1, delay: 20, output: 2, systems: ['local', ...HALF_RPC, 'ours'] },
-    ...[1, 8].map((sessions) =>
-      ({ kind: 'wire', model, prompt: PROMPT, sessions, delay: 20, output: OUTPUT, systems: ['rpc1l', 'rpc2', 'ours'] } as const)),
-    { kind: 'fit', model },
+    { kind: 'fit', model: '1b' },
+    ...DELAYS_MS.map((delay): Gate5Lane => ({ ...decode, sessions: 1, delay, systems: SINGLE })),
+    { ...common, kind: 'prefill', prompt: 384, sessions: 1, delay: 20, output: 2, systems: ['local', ...HALF_RPC, 'ours'] },
+    { ...wire, sessions: 1, output: 2 * OUTPUT },
+    none, middle,
+    { ...decode, sessions: 32, delay: 50, systems: ['local', 'ours'] },
+    short, long,
+    { ...wire, sessions: 8, output: OUTPUT / 2 },
   ];
 }
 
@@ -46,7 +55,7 @@ export function contractLanes(): Gate5Lane[] {
 export function smokeLanes(): Gate5Lane[] {
   const common = { model: 'generated', sessions: 1, delay: 0 } as const;
   return [
-    { ...common, kind: 'decode', prompt: 32, output: 8, systems: ALL },
+    { ...common, kind: 'decode', prompt: 32, output: 8, systems: SINGLE },
     { ...common, kind: 'prefill', prompt: 64, output: 2, systems: ['local', ...HALF_RPC, 'ours'] },
     { ...common, kind: 'wire', prompt: 32, output: 8, systems: ['rpc1l', 'rpc2', 'ours'] },
     { kind: 'fit', model: 'generated' },

@@ -1,6 +1,7 @@
-/** Bytes and packets that the line has delivered, both ways and between all hosts. */
+import { DelayLine } from '../wan/delay-line.ts';
+
+/** Bytes of TCP payload and packets that the line has delivered, both ways and between all hosts. */
 export interface LineCount {
-  /** TCP payload. */
   readonly bytes: number;
   readonly packets: number;
 }
@@ -21,4 +22,19 @@ export interface Network {
   setDelay(oneWayMs: number): Promise<void>;
   count(): Promise<LineCount>;
   stop(): Promise<void>;
+}
+
+export async function openNetwork(signal: AbortSignal): Promise<Network> {
+  const line = await DelayLine.open({ namespaces: 3 }, { signal });
+  const host = (i: number): Host => line.namespaces[i] as Host;
+  return {
+    a: host(0), b: host(1), c: host(2), facts: line.context,
+    setDelay: (delayMs) => line.set({ delayMs }, { signal }),
+    count: async () => {
+      const { pairs } = await line.counters({ signal });
+      const total = (of: (pair: typeof pairs[number]) => number): number => pairs.reduce((sum, pair) => sum + of(pair), 0);
+      return { bytes: total(({ tcpPayloadBytes }) => tcpPayloadBytes), packets: total(({ packets }) => packets) };
+    },
+    stop: () => line.close(),
+  };
 }

@@ -1,27 +1,26 @@
 import { R6_BYTES } from '../contract.ts';
 import { ratioOf, type Measures, type Ratio, type Rounds } from '../runner/rounds.ts';
-import { HALF_RPC, type Question, type SystemName } from './lanes.ts';
+import { HALF_RPC, type Question, type SpeedLane, type SystemName } from './lanes.ts';
 import { lawMs, number } from './measures.ts';
 
 type Runs = Readonly<Record<SystemName, Measures>>;
 
 /** Figures of a lane, with the names that `contract.ts` judges. */
-export function ratiosOf(lane: Question & { readonly kind: 'decode' | 'prefill' | 'wire' }, rounds: Rounds<SystemName>): Record<string, Ratio> {
-  const memory = { 'memory/ours_over_bound': ratioOf(rounds, (runs) => number(runs.ours, 'memory_over_bound')) };
-  switch (lane.kind) {
-    case 'decode':
-      return { ...decodeRatios(lane, rounds), ...memory };
-    case 'prefill':
-      return {
-        'prefill/ours_over_local': ratioOf(rounds, (runs) => number(runs.ours, 'prefill') / number(runs.local, 'prefill')),
-        // The opponent at its best in each round.
-        'prefill/ours_over_rpc1l': ratioOf(rounds, (runs) =>
-          number(runs.ours, 'prefill') / Math.max(...HALF_RPC.map((name) => number(runs[name], 'prefill')))),
-        ...memory,
-      };
-    case 'wire':
-      return wireRatios(rounds);
+export function ratiosOf(lane: SpeedLane, rounds: Rounds<SystemName>): Record<string, Ratio> {
+  if (lane.kind === 'wire') {
+    return wireRatios(rounds);
   }
+  return {
+    ...lane.kind === 'prefill' ? prefillRatios(rounds) : decodeRatios(lane, rounds),
+    'memory/ours_over_bound': ratioOf(rounds, (runs) => number(runs.ours, 'memory_over_bound')),
+  };
+}
+
+function prefillRatios(rounds: Rounds<SystemName>): Record<string, Ratio> {
+  const over = (names: readonly SystemName[]): Ratio => ratioOf(rounds, (runs) =>
+    number(runs.ours, 'prefill') / Math.max(...names.map((name) => number(runs[name], 'prefill'))));
+  // The opponent at its best in each round.
+  return { 'prefill/ours_over_local': over(['local']), 'prefill/ours_over_rpc1l': over(HALF_RPC) };
 }
 
 function decodeRatios({ sessions, delay, systems }: Question, rounds: Rounds<SystemName>): Record<string, Ratio> {

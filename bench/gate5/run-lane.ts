@@ -1,3 +1,4 @@
+import { MeshnetError } from '../../src/errors.ts';
 import { prompts } from '../gate1/prompts.ts';
 import type { LaneRecord } from '../runner/record.ts';
 import { runRounds, type Measures, type RoundsPlan } from '../runner/rounds.ts';
@@ -5,7 +6,7 @@ import { round } from '../runner/statistics.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { System } from '../systems/system.ts';
-import { laneKey, nameOf, type Gate5Lane, type Question, type SystemName } from './lanes.ts';
+import { laneKey, nameOf, type SpeedLane, type SystemName } from './lanes.ts';
 import { measuresOf, memoryBoundMiB } from './measures.ts';
 import type { Network } from './network.ts';
 import { ratiosOf } from './ratios.ts';
@@ -16,8 +17,8 @@ import { wireOf } from './wire.ts';
 const WARM_UP = { tokens: 16, output: 9 };
 /** Bytes are the same in every round: one shows it, a second one that it is so. */
 const WIRE_ROUNDS = 2;
-
-export type SpeedLane = Extract<Gate5Lane, Question>;
+/** Of a route: from the gateway to the head, and between the shards. */
+const PATHS = 'libp2p direct-grpc';
 
 export interface LaneParts {
   readonly systems: ReadonlyMap<SystemName, System>;
@@ -51,8 +52,17 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
   const { good, discarded, contended, long } = rounds;
   const record: LaneRecord = {
     key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded, ratios: ratiosOf(lane, rounds),
+    notes: notesOf(lane),
   };
   return { ...record, ...lane.kind === 'decode' && lane.sessions === 1 && !smoke ? { budget: tokenBudget(record, lane.delay) } : {} };
+}
+
+function notesOf({ kind, systems }: SpeedLane): string[] {
+  return [
+    ...kind === 'wire' ? [] : [`paths of ours: ${PATHS.replace(' ', ' to the head, ')} between the shards`],
+    ...kind === 'prefill' ? ['rpc1l at its best: micro-batches of 512, 128 and 64, the fastest of each round'] : [],
+    ...systems.includes('rpc1l_head') ? ['rpc1l_head: its output head is in the client, so that no logits come back; reported, not judged'] : [],
+  ];
 }
 
 interface MeasureOptions extends LaneParts {
@@ -69,8 +79,12 @@ async function measure(system: System, lane: SpeedLane, { network, shards, nEmbd
   return { ...measuresOf(lane, result), ...system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards) : {} };
 }
 
+/** @throws {MeshnetError} INTERNAL when a seam went another way than straight from worker to worker */
 function meshMeasures(result: MeshResult, output: number, shards: readonly ShardNow[]): Measures {
-  const { openMs, memoryMiB, decodeWallMs, stages } = result;
+  const { openMs, memoryMiB, decodeWallMs, stages, paths } = result;
+  if (paths.some((path) => path !== PATHS)) {
+    throw new MeshnetError('INTERNAL', 'a route is not direct', { details: { paths } });
+  }
   const shares = shards.map((shard, stage) => (memoryMiB[stage] ?? Number.NaN) / memoryBoundMiB(shard));
   return {
     open_ms: round(openMs), memory_over_bound: round(Math.max(...shares)),

@@ -15,7 +15,7 @@ const FAR_CORE = 1;
 const FIRST_PORT = 50_052;
 
 /** As llama.cpp's own programs have it, and as our nodes have it. */
-const RPC_UBATCH: Readonly<Record<string, number>> = { rpc1l: 512, rpc1l_ub128: 128, rpc1l_ub64: 64, rpc2: 512 };
+const RPC_UBATCH: Readonly<Record<string, number>> = { rpc1l: 512, rpc1l_head: 512, rpc1l_ub128: 128, rpc1l_ub64: 64, rpc2: 512 };
 export const UBATCH = 256;
 
 export interface SystemParts {
@@ -51,6 +51,7 @@ export function systemOf(name: SystemName, { network: { a, b, c }, model, nLayer
       return new RpcSystem({
         ...common, name, programs: stock, ubatch: RPC_UBATCH[name] ?? 0, client: at(a, NEAR_CORE),
         servers: [{ place: at(b, FAR_CORE), port: portOf(name) }], localLayers: uniformCuts(nLayer, 2)[0]?.last ?? 0,
+        localOutput: name === 'rpc1l_head',
       });
   }
 }

@@ -8,8 +8,8 @@ import type { System } from '../systems/system.ts';
 import type { Question } from './lanes.ts';
 import type { Network } from './network.ts';
 
-/** Tokens of the shorter of two answers. */
-const SHORT = 4;
+/** Tokens of the shorter of two answers; the other is as much longer as the lane says. */
+export const SHORT = 4;
 
 export interface WireOptions {
   readonly network: Network;

@@ -101,12 +101,14 @@ async function answer(node: MeshnetNode, request: Request, signal: AbortSignal):
 
 const { values } = parseArgs({
   options: {
-    'data-dir': { type: 'string' }, 'cache-dir': { type: 'string' }, listen: { type: 'string' }, digest: { type: 'string' },
+    'data-dir': { type: 'string' }, 'cache-dir': { type: 'string' }, listen: { type: 'string' }, announce: { type: 'string' },
+    digest: { type: 'string' },
   },
 });
 let addresses: readonly string[] = [];
 const node = new MeshnetNode(loadConfig({
   dataDir: values['data-dir'], cacheDir: values['cache-dir'], lab: true, listen: [values.listen ?? '/ip4/127.0.0.1/tcp/0'],
+  announce: values.announce === undefined ? [] : [values.announce],
   logLevel: 'warn', dhtServer: true, api: { enabled: false }, use: { [MODEL]: values.digest ?? '' },
 }), { onEvent: (event) => { addresses = event.event === 'listening' ? event.addresses : addresses; } });
 await node.start({ signal: AbortSignal.timeout(START_MS) });

@@ -9,7 +9,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import { LineProgram, type AskOptions } from './line-program.ts';
 import { pin, run } from './native.ts';
-import { commandAt, confinedLauncherAt, type Place } from './place.ts';
+import { commandAt, confinedLauncherAt, listeningAt, type Place } from './place.ts';
 
 const START_MS = 300_000;
 const STATUS_MS = 30_000;
@@ -17,6 +17,9 @@ const STATUS_MS = 30_000;
 const JOB_MS = 1_800_000;
 const GATEWAY = path.join(import.meta.dirname, 'mesh-gateway.ts');
 const COMMAND = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
+
+const GATEWAY_PORT = 4001;
+const SHARD_PORT = 4002;
 
 const Ready = z.object({ ready: z.literal(true), addresses: z.array(z.string()).min(1) });
 
@@ -127,7 +130,7 @@ export class BenchMesh {
     const [first] = this.#places as [Place];
     this.#gateway = new LineProgram(...commandAt(first, [
       process.execPath, GATEWAY, '--data-dir', path.join(this.#root, 'gateway'), '--cache-dir', cacheDir,
-      '--listen', `/ip4/${first.address}/tcp/0`, '--digest', Buffer.from(model.digest).toString('hex'),
+      ...listeningAt(first, GATEWAY_PORT), '--digest', Buffer.from(model.digest).toString('hex'),
     ]));
     const { addresses } = Ready.parse(await this.#gateway.next({ timeoutMs: START_MS, signal }));
     const cuts = uniformCuts(model.manifest.nLayer, this.#places.length);
@@ -135,7 +138,7 @@ export class BenchMesh {
       const { first: from, last: to } = cuts[stage] as { first: number; last: number };
       this.#shards.push(new NodeProcess([
         '--lab', '--cache-dir', cacheDir, '--data-dir', this.#folder(stage), '--log-level', 'warn', '--dht-server',
-        '--listen', `/ip4/${place.address}/tcp/0`, '--bootstrap', addresses[0] ?? '', '--api-port', '0',
+        ...listeningAt(place, SHARD_PORT), '--bootstrap', addresses[0] ?? '', '--api-port', '0',
         '--model', options.model, '--layers', `${from}-${to}`, '--worker-listen', `${place.address}:0`,
         '--worker-threads', '1', '--worker-cells', String(options.cells), '--worker-sequences', String(options.sessions),
         '--worker-ubatch', String(options.ubatch),

@@ -18,6 +18,15 @@ export function loopback(core: number): Place {
   return { enter: [], address: '127.0.0.1', core, pins: 'worker' };
 }
 
+/**
+ * What tells a node where to listen, `port` being one of the place's own. In a namespace every port is free; its address
+ * is a public one, which a node announces only when it is told to.
+ */
+export function listeningAt({ enter, address }: Place, port: number): string[] {
+  const at = `/ip4/${address}/tcp/${enter.length === 0 ? 0 : port}`;
+  return ['--listen', at, ...enter.length === 0 ? [] : ['--announce', at]];
+}
+
 /** What stands before a command there. */
 export function launcherAt(place: Place): string[] {
   if (place.pins === 'worker') {

@@ -26,6 +26,8 @@ export interface RpcOptions {
   readonly model: string;
   /** Layers that stay in the client; unset: none. */
   readonly localLayers?: number;
+  /** Whether the output head stays there too, so that no logits come back. @default false, as in llama.cpp */
+  readonly localOutput?: boolean;
   readonly cells: number;
   readonly sessions: number;
   readonly ubatch: number;
@@ -39,13 +41,14 @@ export class RpcSystem implements System {
   readonly #servers: RpcServer[] = [];
 
   constructor(options: RpcOptions) {
-    const { name, client, servers, programs, model, localLayers, cells, sessions, ubatch } = options;
+    const { name, client, servers, programs, model, localLayers, localOutput = false, cells, sessions, ubatch } = options;
     this.name = name;
     this.#options = options;
     const [command, args] = commandAt(client, [
       programs.whole, '--model', model, '--threads', '1', '--cells', String(cells), '--sessions', String(sessions),
       '--ubatch', String(ubatch), '--rpc', servers.map(({ place, port }) => `${place.address}:${port}`).join(','),
       ...localLayers === undefined ? [] : ['--rpc-layers', `local:${localLayers}`],
+      ...localOutput ? ['--rpc-output', 'local'] : [],
     ]);
     this.#client = new LineSystem({ name, command, args, cores: [client.core] });
   }

@@ -1,0 +1,127 @@
+import { toMeshnetError } from '../../src/errors.ts';
+import type { Bench, BenchOptions } from '../bench.ts';
+import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
+import { machine } from '../runner/machine.ts';
+import { Progress, type LaneProgress } from '../runner/progress.ts';
+import { flatRatios, type LaneRecord } from '../runner/record.ts';
+import { DelayLine } from '../wan/delay-line.ts';
+import { runFit } from './fit.ts';
+import { contractLanes, laneKey, nameOf, smokeLanes, work, type Gate5Lane, type SpeedLane } from './lanes.ts';
+import { limitsOf } from './limits.ts';
+import { prepareModel, type Model } from './model.ts';
+import { Rig } from './rig.ts';
+import { runLane } from './run-lane.ts';
+import { UBATCH } from './systems.ts';
+import { slopes, tableOf, type Skipped } from './table.ts';
+
+/**
+ * Gate 5: the mesh against llama.cpp RPC and one process, over a delay line: speed, what a token costs a link, memory,
+ * and what lives under a limit on memory. Every process has one thread and one core.
+ */
+export const gate5: Bench = async (options: BenchOptions) => {
+  const { smoke, say, signal, wants } = options;
+  const wanted = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
+  const { items, skipped } = await possible(wanted);
+  const model = await prepareModel(smoke ? 'generated' : '1b', { say, signal });
+  const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
+  const run = new Run({ model, limits, options, speedLanes: items.filter((lane) => lane.kind !== 'fit') });
+  const progress = new Progress(items.map((lane) => ({ name: nameOf(lane), work: work(lane) })), say);
+  const lanes: LaneRecord[] = [];
+  try {
+    for (const [i, lane] of items.entries()) {
+      const steps = progress.lane(i);
+      try {
+        signal.throwIfAborted();
+        lanes.push(await run.lane(lane, steps));
+      } catch (err) {
+        const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
+        if (smoke && code !== 'CONFIG_INVALID') {
+          throw err;
+        }
+        // What the other lanes took an hour for is not lost with this one; its systems may be in any state.
+        skipped.push({ lane: nameOf(lane), why: `${code}: ${message}` });
+        steps.say(`skipped: ${message}`);
+        await run.stop();
+      }
+    }
+  } finally {
+    await run.stop();
+  }
+  const { network, started } = run.facts;
+  return {
+    bench: 'gate5',
+    ratios: flatRatios(lanes),
+    context: {
+      machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network, started, skipped,
+    },
+    lanes,
+    details: { limits, delays_per_token: slopes(lanes) },
+    table: tableOf({ lanes, skipped }),
+  };
+};
+
+/** What this machine allows, and why not the rest. */
+async function possible(wanted: readonly Gate5Lane[]): Promise<{ items: Gate5Lane[]; skipped: Skipped[] }> {
+  const noLine = await DelayLine.unavailable();
+  const why = (lane: Gate5Lane): string | undefined => {
+    if (lane.kind !== 'fit') {
+      return noLine;
+    }
+    return lane.model === 'generated' ? 'a smoke run writes no model that a limit could keep out' : undefined;
+  };
+  return {
+    items: wanted.filter((lane) => why(lane) === undefined),
+    skipped: wanted.flatMap((lane) => {
+      const reason = why(lane);
+      return reason === undefined ? [] : [{ lane: nameOf(lane), why: reason }];
+    }),
+  };
+}
+
+interface RunParts {
+  readonly model: Model;
+  readonly limits: MachineLimits;
+  readonly options: BenchOptions;
+  readonly speedLanes: readonly SpeedLane[];
+}
+
+/** The rig of the speed lanes, started when the first of them begins, and started again after one has failed. */
+class Run {
+  readonly #parts: RunParts;
+  #rig: Rig | undefined;
+  #facts: { network: Rig['network']['facts']; started: Rig['started'] } = { network: {}, started: {} };
+
+  constructor(parts: RunParts) {
+    this.#parts = parts;
+  }
+
+  get facts(): { readonly network: Rig['network']['facts']; readonly started: Rig['started'] } {
+    return this.#facts;
+  }
+
+  async lane(lane: Gate5Lane, steps: LaneProgress): Promise<LaneRecord> {
+    const { model, limits, options: { smoke, signal } } = this.#parts;
+    if (lane.kind === 'fit') {
+      await this.stop();
+      const record = await runFit(lane, { model: model.file, signal, say: steps.say });
+      steps.progress(1, 1);
+      return record;
+    }
+    const { network, systems, shards } = await this.#started(steps);
+    const record = await runLane(lane, { network, systems, shards, nEmbd: model.nEmbd }, { smoke, signal, ...steps });
+    return lane.kind === 'wire' ? record : { ...record, limits: await limitsOf(lane, { record, file: model.file, machine: limits }) };
+  }
+
+  async stop(): Promise<void> {
+    const rig = this.#rig;
+    this.#rig = undefined;
+    await rig?.stop();
+  }
+
+  async #started({ say }: LaneProgress): Promise<Rig> {
+    const { model, speedLanes, options: { signal } } = this.#parts;
+    this.#rig ??= await Rig.start(speedLanes, { model, say, signal });
+    this.#facts = { network: this.#rig.network.facts, started: this.#rig.started };
+    return this.#rig;
+  }
+}

@@ -1,0 +1,70 @@
+import { stockProgram } from '../systems/native.ts';
+import { MeshSystem } from '../systems/mesh-system.ts';
+import type { ShardNow } from '../systems/mesh.ts';
+import type { Started, System } from '../systems/system.ts';
+import type { Model } from './model.ts';
+import type { SpeedLane, SystemName } from './lanes.ts';
+import { openNetwork, type Network } from './network.ts';
+import { systemOf } from './systems.ts';
+import { SHORT } from './wire.ts';
+
+/** Cells are counted in blocks of so many; a session gets whole ones. */
+const CELL_BLOCK = 32;
+
+export interface RigOptions {
+  readonly model: Model;
+  readonly say: (text: string) => void;
+  readonly signal: AbortSignal;
+}
+
+/** What all lanes share: the network, and every system of any of them, started once while there is no delay. */
+export class Rig {
+  readonly network: Network;
+  readonly systems = new Map<SystemName, System>();
+  readonly started: Partial<Record<SystemName, Started>> = {};
+  #shards: readonly ShardNow[] = [];
+
+  private constructor(network: Network) {
+    this.network = network;
+  }
+
+  static async start(lanes: readonly SpeedLane[], { model, say, signal }: RigOptions): Promise<Rig> {
+    const names = [...new Set(lanes.flatMap(({ systems }) => systems))];
+    const stock = names.some((name) => name.startsWith('rpc'))
+      ? { whole: await stockProgram('meshnet-bench-whole'), server: await stockProgram('ggml-rpc-server') } : { whole: '', server: '' };
+    const sessions = Math.max(...lanes.map((lane) => lane.sessions));
+    const cells = Math.max(...lanes.map(cellsOf));
+    const rig = new Rig(await openNetwork(signal));
+    try {
+      for (const name of names) {
+        say(`starting ${name}`);
+        const system = systemOf(name, { network: rig.network, model: model.file, nLayer: model.nLayer, stock, cells, sessions });
+        rig.systems.set(name, system);
+        rig.started[name] = await system.start(signal);
+        if (system instanceof MeshSystem) {
+          rig.#shards = await system.shards();
+        }
+      }
+      return rig;
+    } catch (err) {
+      await rig.stop();
+      throw err;
+    }
+  }
+
+  /** Of our mesh, as it started. */
+  get shards(): readonly ShardNow[] {
+    return this.#shards;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([...this.systems.values()].map((system) => system.stop()));
+    await this.network.stop();
+  }
+}
+
+/** Twice what its sessions need: one that is over holds its cells until its release has arrived. */
+function cellsOf({ sessions, prompt, output, kind }: SpeedLane): number {
+  const answer = kind === 'wire' ? SHORT + output : output;
+  return 2 * sessions * Math.ceil((prompt + answer) / CELL_BLOCK) * CELL_BLOCK;
+}
