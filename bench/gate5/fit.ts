@@ -45,14 +45,14 @@ export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions
   const limitMiB = Math.round((whole + shard) / 2);
   say(`one process holds ${whole} MiB, a host of two shards ${shard}; the limit is ${limitMiB}`);
   if (shard >= whole) {
-    throw new MeshnetError('INTERNAL', `a host of two shards holds ${shard} MiB, one process ${whole}: no limit lies between`);
+    throw new MeshnetError('INTERNAL', 'no limit lies between one process and a host of two shards', { details: { whole, shard } });
   }
   const one = await underLimits(limitMiB, 1, signal, ([limit = []]) => oneProcess(model, limit));
   say(`one process ${one.how}`);
   const two = await underLimits(limitMiB, 2, signal, (limits) => twoShards(model, limits));
   say(`two shards ${two.how}`);
   return {
-    key: laneKey(lane), systems: ['one_process', 'two_shards'], long: false, contended: false, rounds: [], discarded: [],
+    key: laneKey(lane), systems: ['one_process', 'two_shards'], rounds: [], discarded: [], long: false, contended: false,
     ratios: { 'fit/one_process_finished': Number(one.finished), 'fit/two_shards_finished': Number(two.finished) },
     limits: {
       memory_mib: limitMiB, finish_ms: FINISH_MS,
@@ -64,7 +64,8 @@ export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions
 
 function oneProcess(model: string, limit: readonly string[] = []): LineSystem {
   const [command, ...args] = [
-    ...limit, path.join(BIN, 'meshnet-bench-whole'), '--model', model, '--threads', '1', '--cells', String(CELLS), '--ubatch', String(UBATCH),
+    ...limit, path.join(BIN, 'meshnet-bench-whole'), '--model', model, '--threads', '1', '--cells', String(CELLS),
+    '--ubatch', String(UBATCH),
   ];
   return new LineSystem({ name: 'one process', command, args, cores: [0] });
 }
@@ -80,7 +81,9 @@ async function answer(system: System, signal: AbortSignal): Promise<void> {
 }
 
 /** The most that a host holds after an answer, nothing limited, in MiB. */
-async function held<S extends System>(system: S, hosts: (system: S) => readonly (readonly number[])[], signal: AbortSignal): Promise<number> {
+async function held<S extends System>(
+  system: S, hosts: (system: S) => readonly (readonly number[])[], signal: AbortSignal,
+): Promise<number> {
   try {
     await answer(system, signal);
     const sums = await Promise.all(hosts(system).map(async (pids) =>
@@ -101,8 +104,8 @@ async function underLimits(
     }
     const { finished, failure } = await ends(make(limits.map(({ launcher }) => launcher)), signal);
     const kills = (await Promise.all(limits.map((limit) => limit.kills()))).reduce((sum, one) => sum + one, 0);
-    const how = finished ? 'finished' : kills > 0 ? `was killed by the kernel (${kills} kills)` : `did not finish: ${failure}`;
-    return { finished, kills, how };
+    const missed = kills > 0 ? 'was killed by the kernel for its memory' : `did not finish: ${failure}`;
+    return { finished, kills, how: finished ? 'finished' : missed };
   } finally {
     await Promise.all(limits.map((limit) => removed(limit)));
   }

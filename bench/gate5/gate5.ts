@@ -52,7 +52,8 @@ export const gate5: Bench = async (options: BenchOptions) => {
     bench: 'gate5',
     ratios: flatRatios(lanes),
     context: {
-      machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network, started, skipped,
+      machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network,
+      started, skipped,
     },
     lanes,
     details: { limits, delays_per_token: slopes(lanes) },
@@ -109,7 +110,8 @@ class Run {
     }
     const { network, systems, shards } = await this.#started(steps);
     const record = await runLane(lane, { network, systems, shards, nEmbd: model.nEmbd }, { smoke, signal, ...steps });
-    return lane.kind === 'wire' ? record : { ...record, limits: await limitsOf(lane, { record, file: model.file, machine: limits }) };
+    return lane.kind === 'wire' ? record
+      : { ...record, limits: await limitsOf(lane, { record, file: model.file, machine: limits }) };
   }
 
   async stop(): Promise<void> {

@@ -6,7 +6,7 @@ export type ModelName = '1b' | 'generated';
 
 /** llama.cpp RPC with half of the layers in the client, by the micro-batch of its prompts; the first is its default. */
 export const HALF_RPC = ['rpc1l', 'rpc1l_ub128', 'rpc1l_ub64'] as const;
-/** `rpc1l_head` keeps the output head in the client, so that no logits come back: not as its users have it, but faster. */
+/** `rpc1l_head` keeps the output head in the client, so that no logits come back: not what llama.cpp does by itself. */
 export type SystemName = 'local' | 'ours' | 'rpc2' | 'rpc1l_head' | typeof HALF_RPC[number];
 
 export interface Question {
@@ -42,7 +42,7 @@ export function contractLanes(): Gate5Lane[] {
   return [
     { kind: 'fit', model: '1b' },
     ...DELAYS_MS.map((delay): Gate5Lane => ({ ...decode, sessions: 1, delay, systems: SINGLE })),
-    { ...common, kind: 'prefill', prompt: 384, sessions: 1, delay: 20, output: 2, systems: ['local', ...HALF_RPC, 'ours'] },
+    { model: '1b', kind: 'prefill', prompt: 384, sessions: 1, delay: 20, output: 2, systems: ['local', ...HALF_RPC, 'ours'] },
     { ...wire, sessions: 1, output: 2 * OUTPUT },
     none, middle,
     { ...decode, sessions: 32, delay: 50, systems: ['local', 'ours'] },

@@ -17,7 +17,9 @@ export interface LimitsParts {
 }
 
 /** How near each system comes to what one core can do; with many sessions, two cores of a mesh can do twice as much. */
-export async function limitsOf(lane: SpeedLane, { record, file, machine }: LimitsParts): Promise<Record<string, SystemLimits>> {
+export async function limitsOf(
+  lane: SpeedLane, { record, file, machine }: LimitsParts,
+): Promise<Record<string, SystemLimits>> {
   const shape = await readModelShape(file);
   const { prompt: context, output, sessions } = lane;
   return Object.fromEntries(lane.systems.map((name) => {

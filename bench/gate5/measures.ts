@@ -1,6 +1,7 @@
 import { MEMORY, R3_ALLOWANCE } from '../contract.ts';
 import type { Measures } from '../runner/rounds.ts';
 import { quantile, round } from '../runner/statistics.ts';
+import type { ShardNow } from '../systems/mesh.ts';
 import type { JobResult } from '../systems/system.ts';
 import type { Question } from './lanes.ts';
 
@@ -33,7 +34,7 @@ export function lawMs(localMs: number, delayMs: number): number {
 }
 
 /** R7: what a worker may hold. */
-export function memoryBoundMiB({ weightBytes, kvBytes }: { readonly weightBytes: number; readonly kvBytes: number }): number {
+export function memoryBoundMiB({ weightBytes, kvBytes }: Pick<ShardNow, 'weightBytes' | 'kvBytes'>): number {
   return (MEMORY.factor * weightBytes + kvBytes + MEMORY.besidesMB * MB) / MIB;
 }
 

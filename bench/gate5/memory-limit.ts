@@ -37,7 +37,8 @@ export class MemoryLimit {
         await limit.remove();
       }
     }
-    throw new MeshnetError('CONFIG_INVALID', `no memory control group can be made: ${refusals.join('; ') || 'there is none'}`);
+    const why = refusals.length === 0 ? 'there is none' : refusals.join('; ');
+    throw new MeshnetError('CONFIG_INVALID', `no memory control group can be made: ${why}`);
   }
 
   /** Stands before a command, and becomes it, inside. */

@@ -15,7 +15,9 @@ export interface Model {
 }
 
 /** Random weights, written when they are missing, and read once so that no lane waits for the disk. */
-export async function prepareModel(which: ModelName, { say, signal }: { say: (text: string) => void; signal: AbortSignal }): Promise<Model> {
+export async function prepareModel(
+  which: ModelName, { say, signal }: { say: (text: string) => void; signal: AbortSignal },
+): Promise<Model> {
   say('making the model, unless it is there');
   const file = await generatedModel(which === '1b' ? { preset: '1b' } : { layers: 4, type: 'q4_0' });
   await intoPageCache(file, signal);

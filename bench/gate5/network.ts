@@ -32,8 +32,10 @@ export async function openNetwork(signal: AbortSignal): Promise<Network> {
     setDelay: (delayMs) => line.set({ delayMs }, { signal }),
     count: async () => {
       const { pairs } = await line.counters({ signal });
-      const total = (of: (pair: typeof pairs[number]) => number): number => pairs.reduce((sum, pair) => sum + of(pair), 0);
-      return { bytes: total(({ tcpPayloadBytes }) => tcpPayloadBytes), packets: total(({ packets }) => packets) };
+      return {
+        bytes: pairs.reduce((sum, { tcpPayloadBytes }) => sum + tcpPayloadBytes, 0),
+        packets: pairs.reduce((sum, { packets }) => sum + packets, 0),
+      };
     },
     stop: () => line.close(),
   };

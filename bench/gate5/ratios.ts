@@ -1,9 +1,7 @@
 import { R6_BYTES } from '../contract.ts';
-import { ratioOf, type Measures, type Ratio, type Rounds } from '../runner/rounds.ts';
+import { ratioOf, type Ratio, type Rounds } from '../runner/rounds.ts';
 import { HALF_RPC, type Question, type SpeedLane, type SystemName } from './lanes.ts';
 import { lawMs, number } from './measures.ts';
-
-type Runs = Readonly<Record<SystemName, Measures>>;
 
 /** Figures of a lane, with the names that `contract.ts` judges. */
 export function ratiosOf(lane: SpeedLane, rounds: Rounds<SystemName>): Record<string, Ratio> {
@@ -24,23 +22,27 @@ function prefillRatios(rounds: Rounds<SystemName>): Record<string, Ratio> {
 }
 
 function decodeRatios({ sessions, delay, systems }: Question, rounds: Rounds<SystemName>): Record<string, Ratio> {
-  const ratios = Object.fromEntries(systems.filter((name) => name !== 'ours').map((name) =>
-    [`decode/ours_over_${name}`, ratioOf(rounds, (runs) => number(runs.ours, 'decode') / number(runs[name], 'decode'))]));
+  const over = (name: SystemName): Ratio =>
+    ratioOf(rounds, (runs) => number(runs.ours, 'decode') / number(runs[name], 'decode'));
+  const ratios = Object.fromEntries(systems.filter((name) => name !== 'ours').map((name) => [`decode/ours_over_${name}`, over(name)]));
   if (sessions === 1) {
     // The law is of one token after the other.
-    ratios['token/ours_over_law'] = ratioOf(rounds, ({ ours, local }) => number(ours, 'step_p50_ms') / lawMs(number(local, 'step_p50_ms'), delay));
+    ratios['token/ours_over_law'] = ratioOf(rounds, ({ ours, local }) =>
+      number(ours, 'step_p50_ms') / lawMs(number(local, 'step_p50_ms'), delay));
   }
   return ratios;
 }
 
 function wireRatios(rounds: Rounds<SystemName>): Record<string, Ratio> {
-  const ofOurs = (name: string) => ratioOf(rounds, (runs: Runs) => number(runs.ours, name));
+  const ofOurs = (name: string): Ratio => ratioOf(rounds, ({ ours }) => number(ours, name));
+  const over = (name: SystemName): Ratio =>
+    ratioOf(rounds, (runs) => number(runs.ours, 'line_bytes') / number(runs[name], 'line_bytes'));
   return {
     'bytes/ours_over_bound': ratioOf(rounds, ({ ours }) =>
       number(ours, 'seam_bytes') / (number(ours, 'n_embd') * R6_BYTES.perValue + R6_BYTES.besides)),
     'messages/ours_per_microbatch': ofOurs('seam_messages_per_microbatch'),
     'logits/ours_bytes': ofOurs('logits_bytes'),
-    'wire/ours_over_rpc1l': ratioOf(rounds, ({ ours, rpc1l }) => number(ours, 'line_bytes') / number(rpc1l, 'line_bytes')),
-    'wire/ours_over_rpc2': ratioOf(rounds, ({ ours, rpc2 }) => number(ours, 'line_bytes') / number(rpc2, 'line_bytes')),
+    'wire/ours_over_rpc1l': over('rpc1l'),
+    'wire/ours_over_rpc2': over('rpc2'),
   };
 }

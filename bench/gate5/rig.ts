@@ -30,15 +30,14 @@ export class Rig {
 
   static async start(lanes: readonly SpeedLane[], { model, say, signal }: RigOptions): Promise<Rig> {
     const names = [...new Set(lanes.flatMap(({ systems }) => systems))];
-    const stock = names.some((name) => name.startsWith('rpc'))
-      ? { whole: await stockProgram('meshnet-bench-whole'), server: await stockProgram('ggml-rpc-server') } : { whole: '', server: '' };
+    const stock = { whole: await stockProgram('meshnet-bench-whole'), server: await stockProgram('ggml-rpc-server') };
     const sessions = Math.max(...lanes.map((lane) => lane.sessions));
     const cells = Math.max(...lanes.map(cellsOf));
     const rig = new Rig(await openNetwork(signal));
     try {
       for (const name of names) {
         say(`starting ${name}`);
-        const system = systemOf(name, { network: rig.network, model: model.file, nLayer: model.nLayer, stock, cells, sessions });
+        const system = systemOf(name, { network: rig.network, model, stock, cells, sessions });
         rig.systems.set(name, system);
         rig.started[name] = await system.start(signal);
         if (system instanceof MeshSystem) {

@@ -50,18 +50,20 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
     },
   });
   const { good, discarded, contended, long } = rounds;
-  const record: LaneRecord = {
-    key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded, ratios: ratiosOf(lane, rounds),
+  const ofOneToken = lane.kind === 'decode' && lane.sessions === 1 && !smoke;
+  return {
+    key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded,
+    ratios: ratiosOf(lane, rounds),
+    ...ofOneToken ? { budget: tokenBudget({ rounds: good }, lane.delay) } : {},
     notes: notesOf(lane),
   };
-  return { ...record, ...lane.kind === 'decode' && lane.sessions === 1 && !smoke ? { budget: tokenBudget(record, lane.delay) } : {} };
 }
 
 function notesOf({ kind, systems }: SpeedLane): string[] {
   return [
     ...kind === 'wire' ? [] : [`paths of ours: ${PATHS.replace(' ', ' to the head, ')} between the shards`],
     ...kind === 'prefill' ? ['rpc1l at its best: micro-batches of 512, 128 and 64, the fastest of each round'] : [],
-    ...systems.includes('rpc1l_head') ? ['rpc1l_head: its output head is in the client, so that no logits come back; reported, not judged'] : [],
+    ...systems.includes('rpc1l_head') ? ['rpc1l_head: output head in the client, no logits come back; reported, not judged'] : [],
   ];
 }
 
@@ -70,13 +72,16 @@ interface MeasureOptions extends LaneParts {
   readonly signal: AbortSignal;
 }
 
-async function measure(system: System, lane: SpeedLane, { network, shards, nEmbd, seed, signal }: MeasureOptions): Promise<Measures> {
+async function measure(
+  system: System, lane: SpeedLane, { network, shards, nEmbd, seed, signal }: MeasureOptions,
+): Promise<Measures> {
   if (lane.kind === 'wire') {
     return await wireOf(system, lane, { network, nEmbd, seed, signal });
   }
   const { sessions, prompt: tokens, output } = lane;
   const result = await system.run({ prompts: prompts(seed, { sessions, tokens }), output }, signal);
-  return { ...measuresOf(lane, result), ...system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards) : {} };
+  const more = system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards) : {};
+  return { ...measuresOf(lane, result), ...more };
 }
 
 /** @throws {MeshnetError} INTERNAL when a seam went another way than straight from worker to worker */
@@ -95,8 +100,10 @@ function meshMeasures(result: MeshResult, output: number, shards: readonly Shard
 function describe({ kind }: SpeedLane, measures: Measures): string {
   const figure = (name: string): string => String(measures[name] ?? '–');
   return kind === 'wire'
-    ? `${figure('line_bytes')} bytes and ${figure('line_packets')} packets a token on the line, ${figure('seam_bytes')} on the seam`
-    : `decode ${figure('decode')} tok/s, token ${figure('step_p50_ms')} ms, prefill ${figure('prefill')} tok/s, ${figure('memory_each_mib')} MiB`;
+    ? `${figure('line_bytes')} bytes and ${figure('line_packets')} packets a token on the line, ` +
+      `${figure('seam_bytes')} bytes on the seam`
+    : `decode ${figure('decode')} tok/s, token ${figure('step_p50_ms')} ms, prefill ${figure('prefill')} tok/s, ` +
+      `${figure('memory_mib')} MiB`;
 }
 
 function the(systems: ReadonlyMap<SystemName, System>, name: SystemName): System {

@@ -11,7 +11,9 @@ export interface Skipped {
 
 const SPEED = ['decode', 'prefill', 'memory_mib', 'cpu_ms_per_token'];
 const STEPS = ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'];
-const WIRE = ['line_bytes', 'line_packets', 'seam_bytes', 'seam_messages', 'seam_messages_per_microbatch', 'loop_bytes', 'loop_messages'];
+const WIRE = [
+  'line_bytes', 'line_packets', 'seam_bytes', 'seam_messages', 'seam_messages_per_microbatch', 'loop_bytes', 'loop_messages',
+];
 
 /** Ratios first, what they were made of behind them; all of it from the lanes' records. */
 export function tableOf({ lanes, skipped }: { lanes: readonly LaneRecord[]; skipped: readonly Skipped[] }): string[] {
@@ -25,7 +27,8 @@ export function tableOf({ lanes, skipped }: { lanes: readonly LaneRecord[]; skip
 
 /** One-way delays that a token of one session takes: the slope of its median time over the delay, by least squares. */
 export function slopes(lanes: readonly LaneRecord[]): Record<string, number> {
-  const single = lanes.filter(({ key, rounds }) => key['sessions'] === 1 && key['prompt'] === 32 && key['question'] === undefined && rounds.length > 0);
+  // Lanes of decoding alone have the law among their figures.
+  const single = lanes.filter(({ ratios }) => ratios['token/ours_over_law'] !== undefined);
   const names = [...new Set(single.flatMap(({ systems }) => systems))];
   const delays = new Set(single.map(({ key }) => key['delay']));
   return delays.size < 2 ? {} : Object.fromEntries(names.map((name) => {
@@ -35,7 +38,8 @@ export function slopes(lanes: readonly LaneRecord[]): Record<string, number> {
 }
 
 function slope(points: readonly (readonly [x: number, y: number])[]): number {
-  const mean = (of: (point: readonly [number, number]) => number): number => points.reduce((sum, point) => sum + of(point), 0) / points.length;
+  const mean = (of: (point: readonly [number, number]) => number): number =>
+    points.reduce((sum, point) => sum + of(point), 0) / points.length;
   const x = mean(([a]) => a);
   const y = mean(([, b]) => b);
   return mean(([a, b]) => (a - x) * (b - y)) / mean(([a]) => (a - x) ** 2);
@@ -43,12 +47,16 @@ function slope(points: readonly (readonly [x: number, y: number])[]): number {
 
 function delaysPerToken(lanes: readonly LaneRecord[]): string[] {
   const all = Object.entries(slopes(lanes));
-  return all.length === 0 ? [] : [`one-way delays per token: ${all.map(([name, value]) => `${name} ${value}`).join(', ')}`];
+  const texts = all.map(([name, value]) => `${name} ${value}`);
+  return all.length === 0 ? [] : [`one-way delays per token: ${texts.join(', ')}`];
 }
 
 function ofLane(lane: LaneRecord): string[] {
   const { key, rounds, discarded, contended, long, ratios, budget = [], notes = [] } = lane;
-  const state = [`${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [], ...contended ? ['CONTENDED: judged by nothing'] : []];
+  const state = [
+    `${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [],
+    ...contended ? ['CONTENDED: judged by nothing'] : [],
+  ];
   return [
     rounds.length === 0 ? laneName(key) : `${laneName(key)}: ${state.join(', ')}`,
     ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
@@ -64,9 +72,13 @@ function speedRows(lane: LaneRecord): string[][] {
     return limit === undefined ? '–' : `${(limit.share * 100).toFixed(0)} % ${limit.binds}`;
   };
   return [
-    ['  system', 'decode tok/s', 'prefill tok/s', 'MiB in all', 'CPU ms/token', 'token p10/p50/p95 ms', 'decode of a core', 'prefill of a core'],
+    [
+      '  system', 'decode tok/s', 'prefill tok/s', 'MiB in all', 'CPU ms/token', 'token p10/p50/p95 ms', 'decode of a core',
+      'prefill of a core',
+    ],
     ...lane.systems.map((system) => [
-      `  ${system}`, ...SPEED.map((name) => cell(lane, system, name)), STEPS.map((name) => cell(lane, system, name)).join(' / '),
+      `  ${system}`, ...SPEED.map((name) => cell(lane, system, name)),
+      STEPS.map((name) => cell(lane, system, name)).join(' / '),
       share(system, 'decode'), share(system, 'prefill'),
     ]),
   ];
@@ -85,5 +97,6 @@ function cell(lane: LaneRecord, system: string, measure: string): string {
 }
 
 function shown(figure: Figure): string {
-  return typeof figure === 'number' ? String(round(figure)) : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
+  return typeof figure === 'number' ? String(round(figure))
+    : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
 }

@@ -23,7 +23,9 @@ export interface WireOptions {
  * What a decoded token costs the line: two jobs that differ in the length of their answers alone, so that prompts, the
  * opening of routes and their end fall out of the difference.
  */
-export async function wireOf(system: System, lane: Question, { network, nEmbd, seed, signal }: WireOptions): Promise<Measures> {
+export async function wireOf(
+  system: System, lane: Question, { network, nEmbd, seed, signal }: WireOptions,
+): Promise<Measures> {
   const { sessions, prompt, output } = lane;
   const job = async (name: string, length: number): Promise<{ bytes: number; packets: number }> => {
     const before = await network.count();
@@ -49,8 +51,15 @@ function isMesh(system: System): system is MeshSystem {
   return 'shardsAtRest' in system;
 }
 
+interface Rest {
+  readonly since: readonly ShardNow[] | undefined;
+  /** Decoded since then. */
+  readonly tokens: number;
+  readonly signal: AbortSignal;
+}
+
 async function atRest(
-  mesh: MeshSystem | undefined, { since = [], tokens, signal }: { since: readonly ShardNow[] | undefined; tokens: number; signal: AbortSignal },
+  mesh: MeshSystem | undefined, { since = [], tokens, signal }: Rest,
 ): Promise<ShardNow[] | undefined> {
   return await mesh?.shardsAtRest(Math.min(...since.map(({ decoded }) => decoded)) + tokens, signal);
 }

@@ -42,7 +42,10 @@ describe('bench/gate5/measures', () => {
         ...round,
         runs: Object.fromEntries(lane.systems.map((name) => [name, { step_p50_ms: 100 + (name === 'rpc2' ? 4 : 2) * lane.delay }])),
       }));
-      return { key: laneKey(lane), systems: lane.systems, long: false, contended: false, rounds, discarded: [], ratios: {} };
+      return {
+        key: laneKey(lane), systems: lane.systems, long: false, contended: false, rounds, discarded: [],
+        ratios: { 'token/ours_over_law': 1 },
+      };
     });
     const { ours, rpc2 } = slopes(lanes);
     assert.deepEqual([ours, rpc2], [2, 4]);
