@@ -10,10 +10,13 @@ namespace {
 
 constexpr const char * kHere = "/proc/thread-self/ns/net";
 
-// Leaves the thread, at the end, in the namespace where it was at the beginning.
+// The thread is in another namespace until the end of the visit: in a new one, or in that of a descriptor.
 class Visit {
  public:
-  Visit() : home_(Open(kHere, O_RDONLY)) {}
+  Visit() : home_(Open(kHere, O_RDONLY)) { Require(unshare(CLONE_NEWNET) == 0, "new network namespace"); }
+  explicit Visit(const Fd & net) : home_(Open(kHere, O_RDONLY)) {
+    Require(setns(net.get(), CLONE_NEWNET) == 0, "enter a network namespace");
+  }
   ~Visit() {
     // Nothing that follows would be true in another namespace.
     if (setns(home_.get(), CLONE_NEWNET) != 0) _exit(1);
@@ -46,7 +49,6 @@ std::string ReadAll(const Fd & fd, const std::string & what) {
 
 Namespace Namespace::Create(const TunSettings & settings, const Sysctls & sysctls) {
   const Visit visit;
-  Require(unshare(CLONE_NEWNET) == 0, "new network namespace");
   Fd net = Open(kHere, O_RDONLY);
   for (const auto & [name, value] : sysctls) {
     const Fd file = Open(SysctlPath(name), O_WRONLY);
@@ -73,8 +75,7 @@ uint64_t Namespace::DeviceDrops() const {
 }
 
 Sysctls Namespace::Read(const std::vector<std::string> & names) const {
-  const Visit visit;
-  Require(setns(net_.get(), CLONE_NEWNET) == 0, "enter a network namespace");
+  const Visit visit(net_);
   Sysctls found;
   for (const std::string & name : names) {
     const std::string path = SysctlPath(name);
