@@ -192,7 +192,7 @@ describe('native/delay-line', function () {
 
   it('leaves no process and no namespace behind when it is closed', async () => {
     const line = await open({});
-    const [command, args] = line.command(1, ['sh', '-c', 'sleep 1000 & readlink /proc/self/ns/net; wait']);
+    const [command, args] = line.command(1, ['sh', '-c', 'sleep 1000 & echo $(readlink /proc/self/ns/net); wait']);
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'ignore'] });
     const identity = String(await createInterface({ input: child.stdout })[Symbol.asyncIterator]().next().then(({ value }) => value));
     assert.equal(processesIn(identity).length, 2);
