@@ -33,9 +33,19 @@ export interface AgreementOf {
 /** How far a model's next-token distributions are from a truth's, over the same texts. */
 export async function agreement({ truth, model, texts, rows, signal }: AgreementOf): Promise<Agreement> {
   // One thread: nothing is timed, and two that wait for each other are slow beside anything else.
-  const { stdout } = await run(path.join(BIN, 'meshnet-bench-agreement'), [
-    ...('model' in truth ? ['--truth', truth.model] : ['--logits', truth.logits]), '--model', model, '--texts', texts, '--threads', '1',
-    ...rows === undefined ? [] : ['--rows', String(rows)],
-  ], { signal, timeout: HOLD_MS });
+  const { stdout } = await run(
+    path.join(BIN, 'meshnet-bench-agreement'),
+    [
+      ...('model' in truth ? ['--truth', truth.model] : ['--logits', truth.logits]),
+      '--model',
+      model,
+      '--texts',
+      texts,
+      '--threads',
+      '1',
+      ...(rows === undefined ? [] : ['--rows', String(rows)]),
+    ],
+    { signal, timeout: HOLD_MS },
+  );
   return Answer.parse(JSON.parse(stdout));
 }

@@ -36,7 +36,9 @@ export interface Decision {
 }
 
 /** The lanes that decide; the others are reported. */
-export const DECIDING = [128, 2048].flatMap((context) => [1, 4].map((sessions) => ({ model: '1b', context, sessions, sampling: 'greedy' })));
+export const DECIDING = [128, 2048].flatMap((context) =>
+  [1, 4].map((sessions) => ({ model: '1b', context, sessions, sampling: 'greedy' })),
+);
 /** The formats of which one has to do it. */
 export const CANDIDATES = ['q8_0', 'q4_0'] as const;
 
@@ -44,7 +46,9 @@ export function decide(lanes: readonly JudgedLane[], thresholds: Gate1Thresholds
   const findings: Finding[] = [...quality(lanes, thresholds), reference(lanes, thresholds)];
   const needed = findings.map(({ answer }) => answer);
   const formats = CANDIDATES.map((format) => {
-    const perLane = DECIDING.map((key) => lane(find(lanes, key), { format, name: Object.values(key).join('/') }, thresholds));
+    const perLane = DECIDING.map((key) =>
+      lane(find(lanes, key), { format, name: Object.values(key).join('/') }, thresholds),
+    );
     findings.push(...perLane.flatMap(({ speed, fit }) => [speed, fit]));
     return { format, answer: all(perLane.map(({ speed, fit }) => any([speed.answer, fit.answer]))) };
   });
@@ -60,16 +64,24 @@ export function decide(lanes: readonly JudgedLane[], thresholds: Gate1Thresholds
 function quality(lanes: readonly JudgedLane[], { quality: bounds }: Gate1Thresholds): Finding[] {
   const agreement = find(lanes, { model: 'smollm2', question: 'agreement' });
   return (['f16', 'q8_0'] as const).map((format) =>
-    bound(`G1.quality.${format}`, figure(agreement, `kl/${format}`), { atMost: bounds[format], what: 'mean KL' }));
+    bound(`G1.quality.${format}`, figure(agreement, `kl/${format}`), { atMost: bounds[format], what: 'mean KL' }),
+  );
 }
 
 function reference(lanes: readonly JudgedLane[], { reference: bounds }: Gate1Thresholds): Finding {
   const numbers = find(lanes, { model: 'smollm2', question: 'reference' });
   const parts = [
     bound('', figure(numbers, 'kl/f32'), { atMost: bounds.kl, what: 'mean KL' }),
-    bound('', figure(numbers, 'difference/f32'), { atMost: bounds.difference, what: 'largest relative difference of a row' }),
+    bound('', figure(numbers, 'difference/f32'), {
+      atMost: bounds.difference,
+      what: 'largest relative difference of a row',
+    }),
   ];
-  return { id: 'G1.reference', answer: all(parts.map(({ answer }) => answer)), why: parts.map(({ why }) => why).join('; ') };
+  return {
+    id: 'G1.reference',
+    answer: all(parts.map(({ answer }) => answer)),
+    why: parts.map(({ why }) => why).join('; '),
+  };
 }
 
 function lane(
@@ -81,7 +93,10 @@ function lane(
   const both = (id: string, parts: Finding[]): Finding => ({
     id: `${id} ${format} ${name}`,
     answer: of === undefined || of.contended ? 'not judged' : all(parts.map(({ answer }) => answer)),
-    why: of === undefined ? 'not measured' : `${of.contended ? 'contended; ' : ''}${parts.map(({ why }) => why).join('; ')}`,
+    why:
+      of === undefined
+        ? 'not measured'
+        : `${of.contended ? 'contended; ' : ''}${parts.map(({ why }) => why).join('; ')}`,
   });
   return {
     speed: both('G1.speed', [
@@ -114,7 +129,11 @@ function bound(
   }
   const holds = atLeast === undefined ? value <= (atMost ?? Number.NaN) : value >= atLeast;
   const sign = atLeast === undefined ? '≤' : '≥';
-  return { id, answer: holds ? 'holds' : 'fails', why: `${what} ${Number(value.toPrecision(4))}, to be ${sign} ${atLeast ?? atMost}` };
+  return {
+    id,
+    answer: holds ? 'holds' : 'fails',
+    why: `${what} ${Number(value.toPrecision(4))}, to be ${sign} ${atLeast ?? atMost}`,
+  };
 }
 
 function all(answers: readonly Answer[]): Answer {
@@ -126,7 +145,9 @@ function any(answers: readonly Answer[]): Answer {
 }
 
 function reason(findings: readonly Finding[], formats: readonly { format: string; answer: Answer }[]): string {
-  const said = findings.filter(({ id, answer }) => !id.includes(' ') && answer !== 'holds').map(({ id, answer }) => `${id} ${answer}`);
+  const said = findings
+    .filter(({ id, answer }) => !id.includes(' ') && answer !== 'holds')
+    .map(({ id, answer }) => `${id} ${answer}`);
   const perFormat = formats.map(({ format, answer }) => `${format} ${answer} over the lanes that decide`);
   return [...said, ...perFormat].join('; ');
 }

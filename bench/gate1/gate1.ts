@@ -42,11 +42,15 @@ export const gate1: Bench = async (options: BenchOptions) => {
     weights.set(model, await prepareWeights(model, { reference, say, signal }));
   }
   say('what this machine can do at most');
-  const limits = await measureLimits({ cores, signal, ...smoke ? { seconds: 0.01 } : {} });
-  const progress = new Progress(items.map((item) => ({ name: laneName(item.key), work: item.work })), say);
+  const limits = await measureLimits({ cores, signal, ...(smoke ? { seconds: 0.01 } : {}) });
+  const progress = new Progress(
+    items.map((item) => ({ name: laneName(item.key), work: item.work })),
+    say,
+  );
   const measured: LaneRecord[] = [];
   const engines: Record<string, string> = {};
-  const skipped: Skipped[] = reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : [];
+  const skipped: Skipped[] =
+    reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : [];
   for (const [i, item] of items.entries()) {
     const steps = progress.lane(i);
     const parts = { weights: weights.get(item.model) as Weights, reference, cores };
@@ -60,7 +64,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
       }
       const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      measured.push({ ...record, ...await limitsOf(item.lane, { record, weights: parts.weights, machine: limits }) });
+      measured.push({ ...record, ...(await limitsOf(item.lane, { record, weights: parts.weights, machine: limits })) });
     } catch (err) {
       if (smoke) {
         throw err;
@@ -76,8 +80,14 @@ export const gate1: Bench = async (options: BenchOptions) => {
     bench: 'gate1',
     ratios: flatRatios(lanes),
     context: {
-      machine: machine(), engine: engines['f16'] ?? 'none', threads: cores.length, model: [...weights.keys()].join(', '),
-      engines, ubatch: UBATCH, smoke, skipped,
+      machine: machine(),
+      engine: engines['f16'] ?? 'none',
+      threads: cores.length,
+      model: [...weights.keys()].join(', '),
+      engines,
+      ubatch: UBATCH,
+      smoke,
+      skipped,
       weights: Object.fromEntries([...weights].map(([model, { source, tensors }]) => [model, { source, tensors }])),
     },
     lanes,
@@ -96,7 +106,12 @@ function itemsOf({ smoke, wants }: BenchOptions): Item[] {
   const lanes = smoke ? smokeLanes() : contractLanes();
   const model: ModelName = smoke ? 'generated' : 'smollm2';
   return [
-    ...QUESTIONS.map((question): Item => ({ model, question, key: questionKey(model, question), work: smoke ? 1 : QUESTION_WORK })),
+    ...QUESTIONS.map((question): Item => ({
+      model,
+      question,
+      key: questionKey(model, question),
+      work: smoke ? 1 : QUESTION_WORK,
+    })),
     ...cheapFirst(lanes).map((lane): Item => ({ model: lane.model, lane, key: laneKey(lane), work: work(lane) })),
   ].filter(({ key }) => wants(key));
 }

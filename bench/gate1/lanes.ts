@@ -3,8 +3,8 @@ import type { Sampling } from '../systems/system.ts';
 /** Number formats that the mesh would carry, against the recipe in two of PyTorch's. */
 export const LLAMA_FORMATS = ['f16', 'q8_0', 'q4_0'] as const;
 export const TORCH_TYPES = ['float32', 'bfloat16'] as const;
-export type LlamaFormat = typeof LLAMA_FORMATS[number];
-export type TorchType = typeof TORCH_TYPES[number];
+export type LlamaFormat = (typeof LLAMA_FORMATS)[number];
+export type TorchType = (typeof TORCH_TYPES)[number];
 
 /** `generated` is the tiny model of a smoke run. */
 export type ModelName = 'smollm2' | '1b' | 'generated';

@@ -24,7 +24,10 @@ export interface LimitsParts {
 }
 
 /** How near each system comes to what the machine can do, and where the time of a step in llama.cpp goes. */
-export async function limitsOf(lane: GateLane, { record, weights, machine }: LimitsParts): Promise<Required<Pick<LaneRecord, 'limits' | 'budget'>>> {
+export async function limitsOf(
+  lane: GateLane,
+  { record, weights, machine }: LimitsParts,
+): Promise<Required<Pick<LaneRecord, 'limits' | 'budget'>>> {
   const limits: Record<string, SystemLimits> = {};
   const budget: BudgetPart[] = [];
   const steps = lane.output - 1;
@@ -35,8 +38,11 @@ export async function limitsOf(lane: GateLane, { record, weights, machine }: Lim
     limits[system] = { decode, prefill };
     if (isFormat(system)) {
       const parts = stepBudget({
-        stepMs, computeMs: medianOf(record, system, 'compute_ms') / steps, sampleMs: medianOf(record, system, 'sample_ms') / steps,
-        work: middleStep(of), limits: machine,
+        stepMs,
+        computeMs: medianOf(record, system, 'compute_ms') / steps,
+        sampleMs: medianOf(record, system, 'sample_ms') / steps,
+        work: middleStep(of),
+        limits: machine,
       });
       budget.push(...parts.map(({ part, ms }) => ({ part: `${system}: ${part}`, ms })));
     }

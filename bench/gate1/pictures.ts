@@ -12,18 +12,27 @@ const SHOWN = [
 export function gate1Pictures(record: BenchRecord, subtitle: string): BarPicture[] {
   const lanes = record.lanes.filter(({ key, rounds }) => key['sampling'] === 'greedy' && rounds.length > 0);
   const systems = [...new Set(lanes.flatMap((lane) => lane.systems))];
-  return lanes.length === 0 ? [] : SHOWN.map(({ measure, title, y, logarithmic }) => ({
-    kind: 'bars', name: `gate1-systems-${measure.replace('_mib', '')}`, title: `gate1: ${title} of each system`, subtitle, y, logarithmic,
-    groups: lanes.map(groupOf),
-    series: systems.map((system) => ({
-      name: system.replace('torch_', 'Transformers '),
-      values: lanes.map((lane): Figure | undefined => lane.systems.includes(system) ? figureOf(lane, system, measure) : undefined),
-    })),
-    bounds: [],
-  }));
+  return lanes.length === 0
+    ? []
+    : SHOWN.map(({ measure, title, y, logarithmic }) => ({
+        kind: 'bars',
+        name: `gate1-systems-${measure.replace('_mib', '')}`,
+        title: `gate1: ${title} of each system`,
+        subtitle,
+        y,
+        logarithmic,
+        groups: lanes.map(groupOf),
+        series: systems.map((system) => ({
+          name: system.replace('torch_', 'Transformers '),
+          values: lanes.map((lane): Figure | undefined =>
+            lane.systems.includes(system) ? figureOf(lane, system, measure) : undefined,
+          ),
+        })),
+        bounds: [],
+      }));
 }
 
 function groupOf({ key, contended }: LaneRecord): string {
   const { model, context, sessions } = key;
-  return [model, `${context} tokens`, `${sessions} ×`, ...contended ? ['(disturbed)'] : []].join(' / ');
+  return [model, `${context} tokens`, `${sessions} ×`, ...(contended ? ['(disturbed)'] : [])].join(' / ');
 }

@@ -9,7 +9,8 @@ export const END_ID = 32_000;
 export function prompts(seed: string, shape: { readonly sessions: number; readonly tokens: number }): number[][] {
   const random = mulberry(hash(seed));
   return Array.from({ length: shape.sessions }, () =>
-    Array.from({ length: shape.tokens }, () => FIRST_ID + Math.floor(random() * (END_ID - FIRST_ID))));
+    Array.from({ length: shape.tokens }, () => FIRST_ID + Math.floor(random() * (END_ID - FIRST_ID))),
+  );
 }
 
 /** FNV-1a, 32 bits. */

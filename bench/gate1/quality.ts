@@ -14,7 +14,7 @@ import type { Weights } from './weights.ts';
  * else. `reference`: that float32 against Transformers in float32: whether the formulas are the same.
  */
 export const QUESTIONS = ['agreement', 'reference'] as const;
-export type Question = typeof QUESTIONS[number];
+export type Question = (typeof QUESTIONS)[number];
 
 export interface QuestionParts {
   readonly weights: Weights;
@@ -35,8 +35,14 @@ export function questionKey(model: ModelName, question: Question): LaneKey {
 
 /** What a reader has to know. */
 const NOTES: Readonly<Record<Question, readonly string[]>> = {
-  agreement: ['q4_0 rounds again what Q4_1 had rounded before; the published Q4_1 has float32\'s very numbers and rounds its activations alone'],
-  reference: ['f32: rows computed as in a prefill; f32_decode: one after the other, where llama.cpp sums up values in f16 (reported)'],
+  agreement: [
+    'q4_0 rounds again what Q4_1 had rounded before; the published Q4_1 has the numbers of float32 itself',
+    'and rounds its activations alone',
+  ],
+  reference: [
+    'f32: rows computed as in a prefill; f32_decode (reported): one after the other, where llama.cpp sums up',
+    'values in f16',
+  ],
 };
 
 /** Counted, not timed: nothing that runs beside it can change the figures. */
@@ -49,14 +55,27 @@ export async function answer(question: Question, parts: QuestionParts): Promise<
     const found = await (question === 'agreement' ? ofFormats(ids, parts) : ofReference({ texts, ids, folder }, parts));
     const [first] = Object.values(found);
     return {
-      key: questionKey(parts.weights.model, question), systems: Object.keys(found), long: false, contended: false, rounds: [], discarded: [],
-      ratios: Object.fromEntries(Object.entries(found).flatMap(([system, held]) => [
-        [`kl/${system}`, held.mean_kl], [`top1/${system}`, held.top1], [`difference/${system}`, held.max_difference],
-      ])),
+      key: questionKey(parts.weights.model, question),
+      systems: Object.keys(found),
+      long: false,
+      contended: false,
+      rounds: [],
+      discarded: [],
+      ratios: Object.fromEntries(
+        Object.entries(found).flatMap(([system, held]) => [
+          [`kl/${system}`, held.mean_kl],
+          [`top1/${system}`, held.top1],
+          [`difference/${system}`, held.max_difference],
+        ]),
+      ),
       notes: [
         `${first?.rows} rows of ${texts.length} texts, teacher-forced`,
         ...NOTES[question],
-        ...Object.entries(found).map(([system, held]) => `${system}: largest KL of a row ${held.max_kl.toPrecision(3)}, mean difference ${held.mean_difference.toPrecision(3)}`),
+        ...Object.entries(found).map(
+          ([system, held]) =>
+            `${system}: largest KL of a row ${held.max_kl.toPrecision(3)}, ` +
+            `mean difference ${held.mean_difference.toPrecision(3)}`,
+        ),
       ],
     };
   } finally {
@@ -75,7 +94,10 @@ async function textsOf(model: ModelName): Promise<NamedTexts> {
 
 async function ofFormats(texts: string, { weights, say, signal }: QuestionParts): Promise<Record<string, Agreement>> {
   const found: Record<string, Agreement> = {};
-  const files = { ...Object.fromEntries(LLAMA_FORMATS.map((format) => [format, weights.gguf[format]])), ...weights.published === undefined ? {} : { q4_1_published: weights.published } };
+  const files = {
+    ...Object.fromEntries(LLAMA_FORMATS.map((format) => [format, weights.gguf[format]])),
+    ...(weights.published === undefined ? {} : { q4_1_published: weights.published }),
+  };
   for (const [system, model] of Object.entries(files)) {
     say(`${system} against float32`);
     found[system] = await agreement({ truth: { model: weights.truth ?? '' }, model, texts, signal });
@@ -91,7 +113,13 @@ async function ofReference(
   const logits = path.join(folder, 'logits');
   await writeFile(sequences, JSON.stringify({ texts }));
   say('logits of Transformers in float32');
-  await reference?.logits({ folder: weights.torch?.float32 ?? '', sequences, out: logits, threads: cores.length, signal });
+  await reference?.logits({
+    folder: weights.torch?.float32 ?? '',
+    sequences,
+    out: logits,
+    threads: cores.length,
+    signal,
+  });
   say('the float32 GGUF against them');
   const held = { truth: { logits: `${logits}.f32` }, model: weights.truth ?? '', texts: ids, signal };
   return { f32: await agreement(held), f32_decode: await agreement({ ...held, rows: 1 }) };

@@ -9,9 +9,18 @@ type Runs = Readonly<Record<SystemName, Measures>>;
 export function ratiosOf(rounds: Rounds<SystemName>): Record<string, Ratio> {
   const ratios: Record<string, Ratio> = {};
   for (const format of LLAMA_FORMATS) {
-    ratios[`decode/${format}_over_transformers`] = ratioOf(rounds, (runs) => number(runs[format], 'decode') / Math.max(...opponents(runs, 'decode')));
-    ratios[`prefill/${format}_over_transformers`] = ratioOf(rounds, (runs) => number(runs[format], 'prefill') / Math.max(...opponents(runs, 'prefill')));
-    ratios[`memory/${format}_over_transformers`] = ratioOf(rounds, (runs) => number(runs[format], 'memory_mib') / Math.min(...opponents(runs, 'memory_mib')));
+    ratios[`decode/${format}_over_transformers`] = ratioOf(
+      rounds,
+      (runs) => number(runs[format], 'decode') / Math.max(...opponents(runs, 'decode')),
+    );
+    ratios[`prefill/${format}_over_transformers`] = ratioOf(
+      rounds,
+      (runs) => number(runs[format], 'prefill') / Math.max(...opponents(runs, 'prefill')),
+    );
+    ratios[`memory/${format}_over_transformers`] = ratioOf(
+      rounds,
+      (runs) => number(runs[format], 'memory_mib') / Math.min(...opponents(runs, 'memory_mib')),
+    );
   }
   return ratios;
 }
@@ -22,7 +31,10 @@ export function ratiosAmongLlama(rounds: Rounds<SystemName>): Record<string, Rat
   for (const format of LLAMA_FORMATS.filter((one) => one !== 'f16')) {
     for (const measure of ['decode', 'prefill', 'memory']) {
       const name = measure === 'memory' ? 'memory_mib' : measure;
-      ratios[`${measure}/${format}_over_f16`] = ratioOf(rounds, (runs) => number(runs[format], name) / number(runs.f16, name));
+      ratios[`${measure}/${format}_over_f16`] = ratioOf(
+        rounds,
+        (runs) => number(runs[format], name) / number(runs.f16, name),
+      );
     }
   }
   return ratios;

@@ -54,23 +54,45 @@ export class Reference {
 
   /** Logits in float32 for each token of each sequence: `<out>.f32`, rows of n_vocab little-endian numbers. */
   async logits({ folder, sequences, out, threads, signal }: Logits): Promise<void> {
-    await this.#run('logits.py', ['--model', folder, '--sequences', sequences, '--out', out, '--threads', String(threads)], signal);
+    await this.#run(
+      'logits.py',
+      ['--model', folder, '--sequences', sequences, '--out', out, '--threads', String(threads)],
+      signal,
+    );
   }
 
   /** The recipe as its user would run it. */
   system({ name, folder, type, cores }: TorchSystem): System {
     return new LineSystem({
-      name, command: this.#python, cores, env: ENV,
-      args: [path.join(FOLDER, 'transformers_system.py'), '--model', folder, '--dtype', type, '--threads', String(cores.length)],
+      name,
+      command: this.#python,
+      cores,
+      env: ENV,
+      args: [
+        path.join(FOLDER, 'transformers_system.py'),
+        '--model',
+        folder,
+        '--dtype',
+        type,
+        '--threads',
+        String(cores.length),
+      ],
     });
   }
 
   async #run(program: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-    await run(this.#python, [path.join(FOLDER, program), ...args], { env: { ...process.env, ...ENV }, maxBuffer: OUTPUT_BYTES, signal });
+    await run(this.#python, [path.join(FOLDER, program), ...args], {
+      env: { ...process.env, ...ENV },
+      maxBuffer: OUTPUT_BYTES,
+      signal,
+    });
   }
 }
 
 /** Nothing where it is not installed: nobody needs it for anything else. */
 export async function findReference(): Promise<Reference | undefined> {
-  return await access(STAMP).then(() => new Reference(), () => undefined);
+  return await access(STAMP).then(
+    () => new Reference(),
+    () => undefined,
+  );
 }

@@ -35,7 +35,10 @@ export async function runLane(lane: GateLane, systems: readonly GateSystem[], op
       say(`starting ${name}`);
       await intoPageCache(weights, signal);
       started[name] = await system.start(signal);
-      await system.run({ prompts: prompts(`${seed} warm up`, { sessions, tokens: WARM_UP.tokens }), output: WARM_UP.output, sampling }, signal);
+      await system.run(
+        { prompts: prompts(`${seed} warm up`, { sessions, tokens: WARM_UP.tokens }), output: WARM_UP.output, sampling },
+        signal,
+      );
     }
     const rounds = await runRounds<SystemName>({
       ...options,
@@ -52,7 +55,12 @@ export async function runLane(lane: GateLane, systems: readonly GateSystem[], op
     return {
       started,
       record: {
-        key, systems: systems.map(({ name }) => name), long, contended, rounds: [...good], discarded: [...discarded],
+        key,
+        systems: systems.map(({ name }) => name),
+        long,
+        contended,
+        rounds: [...good],
+        discarded: [...discarded],
         ratios: 'torch_float32' in started ? ratiosOf(rounds) : ratiosAmongLlama(rounds),
       },
     };

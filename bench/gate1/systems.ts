@@ -27,20 +27,41 @@ export const UBATCH = 512;
 const CELL_BLOCK = 256;
 
 /** The systems of a lane, opponents first. Every one has all the cores. */
-export function systemsOf({ context, output, sessions }: GateLane, { weights, reference, cores }: SystemParts): GateSystem[] {
+export function systemsOf(
+  { context, output, sessions }: GateLane,
+  { weights, reference, cores }: SystemParts,
+): GateSystem[] {
   const threads = String(cores.length);
-  const torch = reference === undefined || weights.torch === undefined ? [] : TORCH_TYPES.map((type) => {
-    const folder = weights.torch?.[type] ?? '';
-    return { name: `torch_${type}` as const, weights: folder, system: reference.system({ name: `torch_${type}`, folder, type, cores }) };
-  });
-  const cells = Math.ceil(sessions * (context + output) / CELL_BLOCK) * CELL_BLOCK;
+  const torch =
+    reference === undefined || weights.torch === undefined
+      ? []
+      : TORCH_TYPES.map((type) => {
+          const folder = weights.torch?.[type] ?? '';
+          return {
+            name: `torch_${type}` as const,
+            weights: folder,
+            system: reference.system({ name: `torch_${type}`, folder, type, cores }),
+          };
+        });
+  const cells = Math.ceil((sessions * (context + output)) / CELL_BLOCK) * CELL_BLOCK;
   const llama = LLAMA_FORMATS.map((format) => ({
     name: format,
     weights: weights.gguf[format],
     system: new LineSystem({
       name: format,
       command: path.join(BIN, 'meshnet-bench-whole'),
-      args: ['--model', weights.gguf[format], '--threads', threads, '--cells', String(cells), '--sessions', String(sessions), '--ubatch', String(UBATCH)],
+      args: [
+        '--model',
+        weights.gguf[format],
+        '--threads',
+        threads,
+        '--cells',
+        String(cells),
+        '--sessions',
+        String(sessions),
+        '--ubatch',
+        String(UBATCH),
+      ],
       cores,
     }),
   }));

@@ -18,20 +18,22 @@ export function tableOf({ lanes, skipped, smoke }: TableParts): string[] {
     ...lanes.flatMap((lane) => ['', ...(lane.rounds.length === 0 ? ofQuestion(lane) : ofLane(lane))]),
     '',
     ...skipped.map(({ lane, why }) => `skipped: ${lane}: ${why}`),
-    ...smoke ? ['gate 1: not judged: a smoke run means nothing'] : decisionLines(decide(lanes, GATE1)),
+    ...(smoke ? ['gate 1: not judged: a smoke run means nothing'] : decisionLines(decide(lanes, GATE1))),
   ];
 }
 
 export function decisionLines({ decision, why, findings }: Decision): string[] {
-  return [
-    ...columns(findings.map(({ id, answer, why }) => [id, answer, why])),
-    `gate 1: ${decision}: ${why}`,
-  ];
+  return [...columns(findings.map(({ id, answer, why }) => [id, answer, why])), `gate 1: ${decision}: ${why}`];
 }
 
 function ofLane(lane: LaneRecord): string[] {
   const { key, systems, rounds, discarded, contended, long, ratios } = lane;
-  const state = [`${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [], ...contended ? ['CONTENDED: judged by nothing'] : []];
+  const state = [
+    `${rounds.length} rounds`,
+    `${discarded.length} discarded`,
+    ...(long ? ['long'] : []),
+    ...(contended ? ['CONTENDED: judged by nothing'] : []),
+  ];
   const cell = (system: string, measure: string): string => String(round(medianOf(lane, system, measure), 3));
   const share = (system: string, of: keyof SystemLimits): string => {
     const limit = (lane.limits?.[system] as SystemLimits | undefined)?.[of];
@@ -40,11 +42,25 @@ function ofLane(lane: LaneRecord): string[] {
   return [
     `${laneName(key)}: ${state.join(', ')}`,
     ...columns([
-      ['  system', 'decode tok/s', 'prefill tok/s', 'peak MiB', 'start ms', 'load ms', 'step p10/p50/p95 ms', 'CPU ms/token', 'decode of limit', 'prefill of limit'],
+      [
+        '  system',
+        'decode tok/s',
+        'prefill tok/s',
+        'peak MiB',
+        'start ms',
+        'load ms',
+        'step p10/p50/p95 ms',
+        'CPU ms/token',
+        'decode of limit',
+        'prefill of limit',
+      ],
       ...systems.map((system) => [
-        `  ${system}`, ...['decode', 'prefill', 'memory_mib', 'start_ms', 'load_ms'].map((measure) => cell(system, measure)),
+        `  ${system}`,
+        ...['decode', 'prefill', 'memory_mib', 'start_ms', 'load_ms'].map((measure) => cell(system, measure)),
         ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => cell(system, measure)).join(' / '),
-        cell(system, 'cpu_ms_per_token'), share(system, 'decode'), share(system, 'prefill'),
+        cell(system, 'cpu_ms_per_token'),
+        share(system, 'decode'),
+        share(system, 'prefill'),
       ]),
     ]),
     ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
@@ -54,9 +70,15 @@ function ofLane(lane: LaneRecord): string[] {
 }
 
 function ofQuestion({ key, ratios, notes = [] }: LaneRecord): string[] {
-  return [laneName(key), ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])), ...notes.map((note) => `  ${note}`)];
+  return [
+    laneName(key),
+    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
+    ...notes.map((note) => `  ${note}`),
+  ];
 }
 
 function shown(figure: Figure): string {
-  return typeof figure === 'number' ? String(round(figure)) : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
+  return typeof figure === 'number'
+    ? String(round(figure))
+    : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
 }

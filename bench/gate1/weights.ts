@@ -53,11 +53,14 @@ export async function prepareWeights(model: ModelName, options: WeightsOptions):
   const folder = path.join(MODELS, 'gate1', `${model}-${await digestOf(source.identity, [PIN])}`);
   const gguf = record(LLAMA_FORMATS, (format) => path.join(folder, `${format}.gguf`));
   const converted = await digestOf('', [CONVERTER]);
-  const torch = options.reference === undefined ? undefined : record(TORCH_TYPES, (type) => path.join(folder, `${type}-${converted}`));
+  const torch =
+    options.reference === undefined
+      ? undefined
+      : record(TORCH_TYPES, (type) => path.join(folder, `${type}-${converted}`));
   // The large model has no quality lanes: its float32 file is only on the way.
   const truth = model === '1b' ? undefined : path.join(folder, 'f32.gguf');
   const wanted = [...Object.values(gguf), ...(truth === undefined ? [] : [truth]), ...Object.values(torch ?? {})];
-  const missing = (await Promise.all(wanted.map(async (file) => await exists(file) ? [] : [file]))).flat();
+  const missing = (await Promise.all(wanted.map(async (file) => ((await exists(file)) ? [] : [file])))).flat();
   if (missing.length > 0) {
     await removeOthers(path.dirname(folder), { prefix: `${model}-`, keep: [folder] });
     if (torch !== undefined) {
@@ -67,7 +70,12 @@ export async function prepareWeights(model: ModelName, options: WeightsOptions):
   }
   const tensors = await Promise.all(LLAMA_FORMATS.map(async (format) => await tensorTypes(gguf[format])));
   return {
-    model, source: source.text, gguf, truth, published: source.file, torch,
+    model,
+    source: source.text,
+    gguf,
+    truth,
+    published: source.file,
+    torch,
     tensors: record(LLAMA_FORMATS, (_, i) => tensors[i] as TensorTypes),
   };
 }
@@ -81,14 +89,20 @@ interface Source {
 
 async function sourceOf(model: ModelName, { say, signal }: WeightsOptions): Promise<Source> {
   if (model !== 'smollm2') {
-    const options = Object.entries(GENERATED[model]).map(([name, value]) => `--${name} ${value}`).join(' ');
+    const options = Object.entries(GENERATED[model])
+      .map(([name, value]) => `--${name} ${value}`)
+      .join(' ');
     const generator = await readFile(path.join(PROJECT, 'native-worker', 'tools', 'testmodel.cpp'), 'utf8');
     return { text: `meshnet-testmodel ${options}`, file: undefined, identity: `${options}\n${generator}` };
   }
   say(`${model}: finding ${REAL_MODEL}`);
   const found = await configuredModels(loadConfig({})).resolve(REAL_MODEL, { signal });
   const sha256 = Buffer.from(found.manifest.fileSha256).toString('hex');
-  return { text: `${REAL_MODEL} as published (SHA-256 ${sha256}), dequantised to float32`, file: found.path, identity: sha256 };
+  return {
+    text: `${REAL_MODEL} as published (SHA-256 ${sha256}), dequantised to float32`,
+    file: found.path,
+    identity: sha256,
+  };
 }
 
 async function digestOf(identity: string, tools: readonly string[]): Promise<string> {
@@ -107,15 +121,25 @@ interface Plan {
   readonly torch: Weights['torch'];
 }
 
-async function make(model: ModelName, { folder, missing, source, gguf, torch }: Plan, { reference, say, signal }: WeightsOptions): Promise<void> {
+async function make(
+  model: ModelName,
+  { folder, missing, source, gguf, torch }: Plan,
+  { reference, say, signal }: WeightsOptions,
+): Promise<void> {
   await mkdir(folder, { recursive: true });
-  say(`${model}: making ${missing.map((file) => path.basename(file)).join(', ')}; up to ${(DISK[model] / 1e9).toFixed(1)} GB in ${folder}`);
+  say(
+    `${model}: making ${missing.map((file) => path.basename(file)).join(', ')}; ` +
+      `up to ${(DISK[model] / 1e9).toFixed(1)} GB in ${folder}`,
+  );
   await assertSpace(folder, DISK[model]);
   const quantiser = await stockProgram(QUANTISER);
   const f32 = path.join(folder, 'f32.gguf');
   await unlessThere(f32, async (part) => {
     if (source.file === undefined) {
-      const options = Object.entries(GENERATED[model as keyof typeof GENERATED]).flatMap(([name, value]) => [`--${name}`, value]);
+      const options = Object.entries(GENERATED[model as keyof typeof GENERATED]).flatMap(([name, value]) => [
+        `--${name}`,
+        value,
+      ]);
       await run(path.join(BIN, 'meshnet-testmodel'), ['--out', part, ...options], { signal });
     } else {
       await quantise(quantiser, ['--allow-requantize', source.file, part, 'F32'], signal);
@@ -144,14 +168,19 @@ async function quantise(program: string, args: readonly string[], signal: AbortS
 }
 
 /** Files of older sources or tools would stay for ever. */
-async function removeOthers(folder: string, { prefix, keep }: { prefix: string; keep: readonly string[] }): Promise<void> {
+async function removeOthers(
+  folder: string,
+  { prefix, keep }: { prefix: string; keep: readonly string[] },
+): Promise<void> {
   const names = await readdir(folder).catch(() => []);
-  const old = names.map((name) => path.join(folder, name)).filter((file) => path.basename(file).startsWith(prefix) && !keep.includes(file));
+  const old = names
+    .map((name) => path.join(folder, name))
+    .filter((file) => path.basename(file).startsWith(prefix) && !keep.includes(file));
   await Promise.all(old.map((file) => rm(file, { recursive: true })));
 }
 
 async function unlessThere(file: string, write: (part: string) => Promise<void>): Promise<void> {
-  if (!await exists(file)) {
+  if (!(await exists(file))) {
     await written(file, write);
   }
 }
@@ -169,7 +198,10 @@ async function written(file: string, write: (part: string) => Promise<void>): Pr
 }
 
 async function exists(file: string): Promise<boolean> {
-  return await stat(file).then(() => true, () => false);
+  return await stat(file).then(
+    () => true,
+    () => false,
+  );
 }
 
 function record<K extends string, V>(keys: readonly K[], value: (key: K, i: number) => V): Record<K, V> {

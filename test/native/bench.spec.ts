@@ -22,13 +22,15 @@ interface Line {
 /** With the Python side or, where nobody has installed it, without. */
 const withPython = await findReference() !== undefined;
 const FORMATS = ['f16', 'q8_0', 'q4_0'];
+const MEASURES = ['decode', 'prefill', 'memory'];
 
 function gate1Ratios(): string[] {
   const held = (question: string, systems: readonly string[]): string[] =>
-    systems.flatMap((system) => ['kl', 'top1', 'difference'].map((figure) => `generated/${question}/${figure}/${system}`));
+    systems.flatMap((system) =>
+      ['kl', 'top1', 'difference'].map((figure) => `generated/${question}/${figure}/${system}`));
   const speed = withPython
-    ? FORMATS.flatMap((format) => ['decode', 'prefill', 'memory'].map((measure) => `${measure}/${format}_over_transformers`))
-    : ['q8_0', 'q4_0'].flatMap((format) => ['decode', 'prefill', 'memory'].map((measure) => `${measure}/${format}_over_f16`));
+    ? FORMATS.flatMap((format) => MEASURES.map((measure) => `${measure}/${format}_over_transformers`))
+    : ['q8_0', 'q4_0'].flatMap((format) => MEASURES.map((measure) => `${measure}/${format}_over_f16`));
   return [
     ...held('agreement', FORMATS),
     ...withPython ? held('reference', ['f32', 'f32_decode']) : [],
@@ -93,7 +95,10 @@ describe('native/bench', () => {
     if (withPython) {
       this.skip();
     }
-    await assert.rejects(run(process.execPath, ['bench/main.ts', 'gate1'], { cwd: root, timeout: BENCH_MS }), (err: { code: number; stderr: string }) =>
-      err.code === 2 && err.stderr.includes('E_CONFIG_INVALID') && err.stderr.includes('bash bench/reference/setup.sh'));
+    await assert.rejects(
+      run(process.execPath, ['bench/main.ts', 'gate1'], { cwd: root, timeout: BENCH_MS }),
+      ({ code, stderr }: { code: number; stderr: string }) =>
+        code === 2 && stderr.includes('E_CONFIG_INVALID') && stderr.includes('bash bench/reference/setup.sh'),
+    );
   });
 });

@@ -16,7 +16,10 @@ const POOR: Figures = [0.7, 0.5, 0.3];
 
 function lane(i: number, q8: Figures, q4: Figures, contended = false): JudgedLane {
   const ratios: Record<string, { median: number }> = {};
-  for (const [format, [decode, prefill, memory]] of [['q8_0', q8], ['q4_0', q4]] as const) {
+  for (const [format, [decode, prefill, memory]] of [
+    ['q8_0', q8],
+    ['q4_0', q4],
+  ] as const) {
     ratios[`decode/${format}_over_transformers`] = { median: decode };
     ratios[`prefill/${format}_over_transformers`] = { median: prefill };
     ratios[`memory/${format}_over_transformers`] = { median: memory };
@@ -27,7 +30,11 @@ function lane(i: number, q8: Figures, q4: Figures, contended = false): JudgedLan
 function quality({ f16 = 1e-7, q8_0 = 1e-3, kl = 1e-8, difference = 1e-3 } = {}): JudgedLane[] {
   return [
     { key: { model: 'smollm2', question: 'agreement' }, contended: false, ratios: { 'kl/f16': f16, 'kl/q8_0': q8_0 } },
-    { key: { model: 'smollm2', question: 'reference' }, contended: false, ratios: { 'kl/f32': kl, 'difference/f32': difference } },
+    {
+      key: { model: 'smollm2', question: 'reference' },
+      contended: false,
+      ratios: { 'kl/f32': kl, 'difference/f32': difference },
+    },
   ];
 }
 
@@ -35,13 +42,19 @@ const four = (q8: Figures, q4: Figures): JudgedLane[] => DECIDING.map((_, i) => 
 
 describe('bench/gate1/decision', () => {
   it('goes when one format is fast or fits in each lane that decides', () => {
-    const { decision, formats } = decide([...quality(), lane(0, FAST, POOR), lane(1, SMALL, POOR), lane(2, FAST, FAST), lane(3, SMALL, FAST)], BOUNDS);
+    const { decision, formats } = decide(
+      [...quality(), lane(0, FAST, POOR), lane(1, SMALL, POOR), lane(2, FAST, FAST), lane(3, SMALL, FAST)],
+      BOUNDS,
+    );
     assert.equal(decision, 'go');
     assert.deepEqual(formats, ['q8_0']);
   });
 
   it('stops when different lanes need different formats', () => {
-    const { decision, formats } = decide([...quality(), lane(0, FAST, POOR), lane(1, POOR, FAST), lane(2, FAST, FAST), lane(3, FAST, FAST)], BOUNDS);
+    const { decision, formats } = decide(
+      [...quality(), lane(0, FAST, POOR), lane(1, POOR, FAST), lane(2, FAST, FAST), lane(3, FAST, FAST)],
+      BOUNDS,
+    );
     assert.equal(decision, 'stop');
     assert.deepEqual(formats, []);
   });
@@ -64,7 +77,10 @@ describe('bench/gate1/decision', () => {
   });
 
   for (const [what, worse] of [
-    ['f16', { f16: 2e-5 }], ['q8_0', { q8_0: 6e-3 }], ['the reference in KL', { kl: 2e-5 }], ['the reference in a row', { difference: 6e-3 }],
+    ['f16', { f16: 2e-5 }],
+    ['q8_0', { q8_0: 6e-3 }],
+    ['the reference in KL', { kl: 2e-5 }],
+    ['the reference in a row', { difference: 6e-3 }],
   ] as const) {
     it(`stops when the quality of ${what} is too bad, however fast it is`, () => {
       assert.equal(decide([...quality(worse), ...four(FAST, FAST)], BOUNDS).decision, 'stop');
@@ -72,7 +88,10 @@ describe('bench/gate1/decision', () => {
   }
 
   it('does not judge when a lane that decides is contended or was left out', () => {
-    assert.equal(decide([...quality(), lane(0, FAST, FAST, true), ...four(FAST, FAST).slice(1)], BOUNDS).decision, 'not judged');
+    assert.equal(
+      decide([...quality(), lane(0, FAST, FAST, true), ...four(FAST, FAST).slice(1)], BOUNDS).decision,
+      'not judged',
+    );
     assert.equal(decide([...quality(), ...four(FAST, FAST).slice(1)], BOUNDS).decision, 'not judged');
     assert.equal(decide(four(FAST, FAST), BOUNDS).decision, 'not judged');
   });

@@ -6,8 +6,11 @@ describe('bench/gate1/prompts', () => {
 
   it('gives every system of a round the same prompts, and no other round the same again', () => {
     assert.deepEqual(prompts('1b/128/1/greedy 0', shape), prompts('1b/128/1/greedy 0', shape));
-    const seen = new Set(['1b/128/1/greedy 0', '1b/128/1/greedy 1', '1b/128/4/greedy 0'].flatMap((seed) =>
-      prompts(seed, shape).map((ids) => ids.join(' '))));
+    const seen = new Set(
+      ['1b/128/1/greedy 0', '1b/128/1/greedy 1', '1b/128/4/greedy 0'].flatMap((seed) =>
+        prompts(seed, shape).map((ids) => ids.join(' ')),
+      ),
+    );
     assert.equal(seen.size, 12);
   });
 
