@@ -116,13 +116,16 @@ function twoWay(nLayer: number): LayerRange[][] {
 
 describe('native/seam-parity', function () {
   this.timeout(300_000);
+  /** Which sessions share a tick is a matter of time on a busy machine: enough of it has to happen over all cases. */
+  let mixedTicks = 0;
 
   function cutsEqual(what: string, model: () => Promise<string>, cuts: readonly LayerRange[], seed: number): void {
     const name = cuts.map(({ first, last }) => `${first}-${last}`).join(' | ');
     it(`${what}, ${name}: every row of logits has the bits of the whole model (seed ${seed})`, async () => {
       const [same, tampered] = await compare(await model(), cuts, seed);
       assert.deepEqual(same?.different, []);
-      assert.ok(same !== undefined && same.logits === 111 && same.mixedTicks > 0, JSON.stringify(same));
+      assert.equal(same?.logits, 111, JSON.stringify(same));
+      mixedTicks += same?.mixedTicks ?? 0;
       assert.notDeepEqual(tampered?.different, [], 'a wrong row went unseen');
     });
   }
@@ -137,4 +140,8 @@ describe('native/seam-parity', function () {
   for (const cuts of [...twoWay(30), uniformCuts(30, 3), [{ first: 0, last: 7 }, { first: 7, last: 29 }, { first: 29, last: 30 }]]) {
     cutsEqual('SmolLM2', smollm2, cuts, 7);
   }
+
+  it('computed chunks of prompts and decoded tokens in one tick', () => {
+    assert.ok(mixedTicks > 0);
+  });
 });
