@@ -40,7 +40,7 @@ export const DECIDING = [128, 2048].flatMap((context) =>
   [1, 4].map((sessions) => ({ model: '1b', context, sessions, sampling: 'greedy' })),
 );
 /** The formats of which one has to do it. */
-export const CANDIDATES = ['q8_0', 'q4_0'] as const;
+const CANDIDATES = ['q8_0', 'q4_0'] as const;
 
 export function decide(lanes: readonly JudgedLane[], thresholds: Gate1Thresholds): Decision {
   const findings: Finding[] = [...quality(lanes, thresholds), reference(lanes, thresholds)];
@@ -136,11 +136,13 @@ function bound(
   };
 }
 
-function all(answers: readonly Answer[]): Answer {
+/** One failure decides; then one that is unknown does. */
+export function all(answers: readonly Answer[]): Answer {
   return answers.includes('fails') ? 'fails' : answers.includes('not judged') ? 'not judged' : 'holds';
 }
 
-function any(answers: readonly Answer[]): Answer {
+/** One success decides; then one that is unknown does. */
+export function any(answers: readonly Answer[]): Answer {
   return answers.includes('holds') ? 'holds' : answers.includes('not judged') ? 'not judged' : 'fails';
 }
 

@@ -1,7 +1,7 @@
 import { REGRESSION } from '../contract.ts';
+import type { Answer } from '../gate1/decision.ts';
 import { laneName, valueOf, type BenchRecord, type Figure } from './record.ts';
 import { columns } from './table.ts';
-import type { Answer } from './verdict.ts';
 
 export interface Change {
   readonly name: string;
@@ -16,8 +16,8 @@ export interface Comparison {
   readonly lines: readonly string[];
 }
 
-/** Of these less is better; of every other ratio more. */
-const COST = /(^|\/)(memory|bytes|messages|logits|token|kl|difference|load)\/|_added_ms$|_over_tcp$/;
+/** Of these less is better, by their measure or their own name; of every other ratio more. */
+const COST = /(^|\/)(memory|bytes|messages|logits|wire|token|kl|difference)\/[^/]+$|\/one_process_finished$|_added_ms$|_over_tcp$/;
 
 /** What is a ratio on one machine is another one on the next: these have to be the same. */
 const SAME_MACHINE = ['cpu', 'cores', 'kernel', 'congestion'] as const;

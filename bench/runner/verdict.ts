@@ -1,8 +1,6 @@
-import { decide, type Decision, type Finding } from '../gate1/decision.ts';
+import { all, any, decide, type Answer, type Decision, type Finding } from '../gate1/decision.ts';
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
 import { valueOf, type BenchRecord, type Figure, type LaneRecord } from './record.ts';
-
-export type Answer = 'holds' | 'fails' | 'not judged';
 
 export interface Verdict {
   readonly id: string;
@@ -15,7 +13,7 @@ export interface Verdict {
 
 /** Every threshold of the contract, judged by these records alone (oldest first); a smoke run's are left out. */
 export function judge(given: readonly BenchRecord[]): Verdict[] {
-  const records = given.filter(({ context }) => context['smoke'] !== true);
+  const records = given.filter(isMeant);
   const gate1 = decisionOf(records);
   const verdicts = new Map<string, Verdict>();
   for (const threshold of THRESHOLDS) {
@@ -32,10 +30,15 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
   return [...verdicts.values()];
 }
 
-/** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
-export function decisionOf(records: readonly BenchRecord[]): Decision | undefined {
+/** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it that is no smoke run's. */
+export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
+  const records = given.filter(isMeant);
   const lanes = records.filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
   return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
+}
+
+function isMeant({ context }: BenchRecord): boolean {
+  return context['smoke'] !== true;
 }
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {
@@ -113,12 +116,4 @@ function each(bounds: readonly Bound[]): string {
     return signs.map((sign, i) => `${sign} ${values[i]}`).join(' / ');
   }
   return `${signs[0]} ${new Set(values).size === 1 ? values[0] : values.join(' / ')}`;
-}
-
-function all(answers: readonly Answer[]): Answer {
-  return answers.includes('fails') ? 'fails' : answers.includes('not judged') ? 'not judged' : 'holds';
-}
-
-function any(answers: readonly Answer[]): Answer {
-  return answers.includes('holds') ? 'holds' : answers.includes('not judged') ? 'not judged' : 'fails';
 }

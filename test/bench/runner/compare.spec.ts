@@ -26,6 +26,16 @@ describe('bench/runner/compare', () => {
     assert.deepEqual(verdicts(old, now(1.03)), { 'memory/a_over_b': 'holds', seam_2k_added_ms: 'holds' });
   });
 
+  it('takes what a link carries, and a process that survives where it should not, for a cost', () => {
+    const key = { question: 'wire', model: '1b' };
+    const of = (figure: number): BenchRecord => {
+      const lanes = [aLane({ key, ratios: { 'wire/a_over_b': figure } }), aLane({ ratios: { 'fit/one_process_finished': figure } })];
+      return aRecord({ lanes, ratios: flatRatios(lanes) });
+    };
+    assert.deepEqual(Object.values(verdicts(of(0.5), of(1))), ['fails', 'fails']);
+    assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), ['holds', 'holds']);
+  });
+
   it('judges no ratio of a lane that was disturbed, then or now, and none of a smoke run', () => {
     const [good, slow] = [record({ 'decode/a_over_b': 1 }), record({ 'decode/a_over_b': 0.1 })];
     assert.deepEqual(verdicts(record({ 'decode/a_over_b': 1 }, true), slow), { 'decode/a_over_b': 'not judged' });

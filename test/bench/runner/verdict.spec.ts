@@ -84,6 +84,7 @@ describe('bench/runner/verdict', () => {
 
   it('decides gate 1 by the newest undisturbed lane of each question', () => {
     assert.equal(decisionOf([]), undefined);
+    assert.equal(decisionOf([{ ...split(1, { smoke: true }), bench: 'gate1' }]), undefined);
     const key = (context: number, sessions: number) => ({ model: '1b', context, sessions, sampling: 'greedy' });
     const lane = (context: number, sessions: number, decode: number, contended = false) => aLane({
       key: key(context, sessions), contended,
