@@ -12,6 +12,8 @@ const STAMP = path.join(FOLDER, '.venv', 'requirements.sha256');
 /** What a person runs once. */
 export const INSTALL = 'bash bench/reference/setup.sh';
 const OUTPUT_BYTES = 16 * 1024 * 1024;
+/** Converting gigabytes takes a minute or two, logits of all texts less. */
+const RUN_MS = 1_800_000;
 /** Nothing is asked of a network, whatever a library would like to look up. */
 const ENV = { HF_HUB_OFFLINE: '1', TRANSFORMERS_OFFLINE: '1' };
 
@@ -84,6 +86,7 @@ export class Reference {
     await run(this.#python, [path.join(FOLDER, program), ...args], {
       env: { ...process.env, ...ENV },
       maxBuffer: OUTPUT_BYTES,
+      timeout: RUN_MS,
       signal,
     });
   }

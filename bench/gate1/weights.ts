@@ -13,6 +13,8 @@ const PROJECT = path.join(import.meta.dirname, '..', '..');
 const REAL_MODEL = 'smollm2-135m-instruct';
 const QUANTISER = 'llama-quantize';
 const TOOL_OUTPUT_BYTES = 16 * 1024 * 1024;
+/** One format of the large model takes a minute or two. */
+const TOOL_MS = 1_800_000;
 const PIN = path.join(PROJECT, 'patches', 'pin.env');
 const CONVERTER = path.join(PROJECT, 'bench', 'reference', 'convert.py');
 
@@ -140,7 +142,7 @@ async function make(
         `--${name}`,
         value,
       ]);
-      await run(path.join(BIN, 'meshnet-testmodel'), ['--out', part, ...options], { signal });
+      await run(path.join(BIN, 'meshnet-testmodel'), ['--out', part, ...options], { signal, timeout: TOOL_MS });
     } else {
       await quantise(quantiser, ['--allow-requantize', source.file, part, 'F32'], signal);
     }
@@ -164,7 +166,7 @@ async function make(
 
 /** As the tool does it by default: its own choice of types for embedding and output is part of what people use. */
 async function quantise(program: string, args: readonly string[], signal: AbortSignal): Promise<void> {
-  await run(program, args, { signal, maxBuffer: TOOL_OUTPUT_BYTES });
+  await run(program, args, { signal, maxBuffer: TOOL_OUTPUT_BYTES, timeout: TOOL_MS });
 }
 
 /** Files of older sources or tools would stay for ever. */

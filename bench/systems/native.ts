@@ -9,6 +9,11 @@ const BUILD = path.join(import.meta.dirname, '..', '..', 'native-worker', 'build
 export const BIN = path.join(BUILD, 'bin');
 export const MODELS = path.join(BUILD, 'models');
 const BUILD_OUTPUT_BYTES = 64 * 1024 * 1024;
+/** From nothing, on a small machine that does something else besides. */
+const BUILD_MS = 3_600_000;
+/** Of gigabytes, on a slow disk. */
+const GENERATE_MS = 1_200_000;
+const PIN_MS = 10_000;
 
 /** A command and its arguments on one core or several. */
 export function pinned(cores: number | readonly number[], command: readonly string[]): [string, string[]] {
@@ -17,7 +22,7 @@ export function pinned(cores: number | readonly number[], command: readonly stri
 
 /** Pins a running process with all its threads. */
 export async function pin(pid: number, core: number): Promise<void> {
-  await run('taskset', ['-a', '-cp', String(core), String(pid)]);
+  await run('taskset', ['-a', '-cp', String(core), String(pid)], { timeout: PIN_MS });
 }
 
 /** The path of a generated model; written when it is missing or older than its generator. */
@@ -28,7 +33,8 @@ export async function generatedModel(options: Readonly<Record<string, string | n
   if (await writtenAt(file) < await writtenAt(generator)) {
     await mkdir(MODELS, { recursive: true });
     const part = `${file}.${process.pid}.part`;
-    await run(generator, ['--out', part, ...parts.flatMap(([name, value]) => [`--${name}`, String(value)])]);
+    const args = ['--out', part, ...parts.flatMap(([name, value]) => [`--${name}`, String(value)])];
+    await run(generator, args, { timeout: GENERATE_MS });
     await rename(part, file);
   }
   return file;
@@ -40,7 +46,8 @@ async function writtenAt(file: string): Promise<number> {
 
 /** A program of the unpatched tree; seconds when it is built already. */
 export async function stockProgram(name: string): Promise<string> {
-  await run('bash', [path.join(BUILD, '..', 'build.sh'), '--stock', '--target', name], { maxBuffer: BUILD_OUTPUT_BYTES });
+  const args = [path.join(BUILD, '..', 'build.sh'), '--stock', '--target', name];
+  await run('bash', args, { maxBuffer: BUILD_OUTPUT_BYTES, timeout: BUILD_MS });
   return path.join(BUILD, 'stock', 'bin', name);
 }
 
