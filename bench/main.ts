@@ -123,7 +123,9 @@ try {
       .option('compare', { type: 'string', describe: 'Compare with the last record of the same benchmark in this file' })
       .option('lanes', { type: 'string', describe: 'Only lanes whose name (fields joined by /) matches this regular expression' }),
     async (argv) => {
-      exitCode = await runBench(argv.name, argv, stop.signal) || !argv.strict ? 0 : EXIT.failed;
+      const holds = await runBench(argv.name, argv, stop.signal);
+      // What was measured before Ctrl-C is in the record; the run was not done all the same.
+      exitCode = stop.signal.aborted ? EXIT.interrupted : holds || !argv.strict ? 0 : EXIT.failed;
     })
     .strict()
     .fail((message, err, self) => {

@@ -37,6 +37,9 @@ export const gate1: Bench = async (options: BenchOptions) => {
   }
   const cores = Array.from({ length: os.availableParallelism() }, (_, core) => core);
   const items = itemsOf(options);
+  if (items.length === 0) {
+    throw new MeshnetError('CONFIG_INVALID', 'no lane of gate1 has that name', { details: { field: '--lanes' } });
+  }
   const weights = new Map<ModelName, Weights>();
   for (const model of new Set(items.map((item) => item.model))) {
     weights.set(model, await prepareWeights(model, { reference, say, signal }));
@@ -86,7 +89,6 @@ export const gate1: Bench = async (options: BenchOptions) => {
       model: [...weights.keys()].join(', '),
       engines,
       ubatch: UBATCH,
-      smoke,
       skipped,
       weights: Object.fromEntries([...weights].map(([model, { source, tensors }]) => [model, { source, tensors }])),
     },
