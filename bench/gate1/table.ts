@@ -22,7 +22,7 @@ export function tableOf({ lanes, skipped, smoke }: TableParts): string[] {
   ];
 }
 
-export function decisionLines({ decision, why, findings }: Decision): string[] {
+function decisionLines({ decision, why, findings }: Decision): string[] {
   return [...columns(findings.map(({ id, answer, why }) => [id, answer, why])), `gate 1: ${decision}: ${why}`];
 }
 

@@ -34,7 +34,7 @@ export async function readModelShape(file: string): Promise<ModelShape> {
   return modelShape(await readGgufFile(file));
 }
 
-export function modelShape({ architecture, nLayer, metadata, tensors }: GgufHeader): ModelShape {
+function modelShape({ architecture, nLayer, metadata, tensors }: GgufHeader): ModelShape {
   const key = (name: string): string => `${architecture}.${name}`;
   const number = (name: string, most: number, otherwise: number): number =>
     metadata.has(key(name)) ? requireInteger(metadata, key(name), 0, most) : otherwise;

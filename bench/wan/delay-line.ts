@@ -43,7 +43,7 @@ export interface DelayLineInit extends LinkSettings {
 }
 
 /** No connection learns from one before it, or lanes would not be independent. */
-export const SYSCTLS: Readonly<Record<string, string>> = { 'net.ipv4.tcp_no_metrics_save': '1' };
+const SYSCTLS: Readonly<Record<string, string>> = { 'net.ipv4.tcp_no_metrics_save': '1' };
 
 const Ready = z.object({
   ready: z.literal(true),

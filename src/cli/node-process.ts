@@ -20,7 +20,7 @@ export class NodeProcess {
 
   /** `launcher`: a command, with its arguments, that becomes the node: `nice -n 5`, or one that enters a namespace. */
   constructor(args: readonly string[], program: string = PROGRAM, launcher: readonly string[] = []) {
-    const [command = process.execPath, ...rest] = [...launcher, process.execPath];
+    const [command, ...rest] = [...launcher, process.execPath];
     this.#child = spawn(command, [...rest, program, 'up', '--json', '--until-eof', ...args], { stdio: 'pipe' });
     this.#child.stdin?.on('error', () => undefined);
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
