@@ -68,6 +68,8 @@ export class LineProgram {
   }
 
   async ask<T>(line: string, options: AskOptions): Promise<T> {
+    // A question that nobody waits for would leave its answer to the next one.
+    options.signal?.throwIfAborted();
     this.#child.stdin?.write(`${line}\n`);
     return await this.next<T>(options);
   }
