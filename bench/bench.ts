@@ -1,4 +1,5 @@
-import type { Context, Figure, LaneKey, LaneRecord } from './runner/record.ts';
+import type { Figure, LaneKey, LaneRecord } from './runner/lane-record.ts';
+import type { Context } from './runner/record.ts';
 
 /** What a benchmark is asked for. */
 export interface BenchOptions {

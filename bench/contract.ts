@@ -4,7 +4,7 @@
  * A bound names a figure (`<measure>/<system>_over_<opponent>`) of all lanes that have the fields of `lane`, in the newest
  * record of `bench` in which they were undisturbed.
  */
-import type { LaneKey } from './runner/record.ts';
+import type { LaneKey } from './runner/lane-record.ts';
 
 export interface Bound {
   readonly lane?: LaneKey;

@@ -4,8 +4,9 @@ import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './runner/compare.ts';
 import { judgement, recordsOf } from './runner/judge.ts';
+import { laneName, valueOf } from './runner/lane-record.ts';
 import { picturesOf } from './runner/pictures.ts';
-import { appendRecord, laneName, readRecords, recordOf, valueOf, type BenchRecord } from './runner/record.ts';
+import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {

@@ -1,5 +1,5 @@
-import { quantile, round } from '../runner/statistics.ts';
 import type { Measures } from '../runner/rounds.ts';
+import { quantile, round } from '../runner/statistics.ts';
 import type { JobResult, Started } from '../systems/system.ts';
 import type { GateLane } from './lanes.ts';
 
@@ -27,10 +27,4 @@ export function measuresOf(
       ? {}
       : { compute_ms: round(computeMs, 6), sample_ms: round(sampleMs, 6) }),
   };
-}
-
-/** A figure of one run. @returns NaN when it is missing */
-export function number(measures: Measures | undefined, name: string): number {
-  const value = measures?.[name];
-  return typeof value === 'number' ? value : Number.NaN;
 }

@@ -1,6 +1,7 @@
+import { figureOf } from '../runner/figures.ts';
+import type { Figure, LaneRecord } from '../runner/lane-record.ts';
 import type { BarPicture } from '../runner/picture.ts';
-import type { BenchRecord, Figure, LaneRecord } from '../runner/record.ts';
-import { figureOf } from './figures.ts';
+import type { BenchRecord } from '../runner/record.ts';
 
 const SHOWN = [
   { measure: 'decode', title: 'decode', y: 'tokens/s', logarithmic: true },

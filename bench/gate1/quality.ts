@@ -2,10 +2,10 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
-import type { LaneKey, LaneRecord } from '../runner/record.ts';
+import type { LaneKey, LaneRecord } from '../runner/lane-record.ts';
+import { prompts } from '../runner/prompts.ts';
 import { agreement, type Agreement } from './agreement.ts';
 import { LLAMA_FORMATS, type ModelName } from './lanes.ts';
-import { prompts } from './prompts.ts';
 import type { Reference } from './reference.ts';
 import type { Weights } from './weights.ts';
 

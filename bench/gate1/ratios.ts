@@ -1,6 +1,6 @@
+import { number } from '../runner/figures.ts';
 import { ratioOf, type Measures, type Ratio, type Rounds } from '../runner/rounds.ts';
 import { LLAMA_FORMATS, TORCH_TYPES } from './lanes.ts';
-import { number } from './measures.ts';
 import type { SystemName } from './systems.ts';
 
 type Runs = Readonly<Record<SystemName, Measures>>;

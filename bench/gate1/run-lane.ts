@@ -1,10 +1,11 @@
-import type { LaneRecord } from '../runner/record.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
+import { prompts } from '../runner/prompts.ts';
 import { runRounds, type Measures } from '../runner/rounds.ts';
+import { intoPageCache } from '../systems/page-cache.ts';
+import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
 import { laneKey, type GateLane } from './lanes.ts';
 import { measuresOf } from './measures.ts';
-import { intoPageCache } from './page-cache.ts';
-import { prompts } from './prompts.ts';
 import { ratiosAmongLlama, ratiosOf } from './ratios.ts';
 import type { GateSystem, SystemName } from './systems.ts';
 
@@ -65,7 +66,7 @@ export async function runLane(lane: GateLane, systems: readonly GateSystem[], op
       },
     };
   } finally {
-    await Promise.all(systems.map(({ system }) => system.stop()));
+    await stopAll(systems.map(({ system }) => system));
   }
 }
 

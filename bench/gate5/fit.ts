@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { isMeshnetError, MeshnetError } from '../../src/errors.ts';
-import { prompts } from '../gate1/prompts.ts';
-import type { LaneRecord } from '../runner/record.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
+import { prompts } from '../runner/prompts.ts';
 import { LineSystem } from '../systems/line-system.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
 import { BIN, pssMiB } from '../systems/native.ts';

@@ -1,9 +1,10 @@
-import { toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress, type LaneProgress } from '../runner/progress.ts';
-import { flatRatios, type LaneRecord } from '../runner/record.ts';
+import { flatRatios } from '../runner/record.ts';
 import { DelayLine } from '../wan/delay-line.ts';
 import { runFit } from './fit.ts';
 import { contractLanes, laneKey, nameOf, smokeLanes, work, type Gate5Lane, type SpeedLane } from './lanes.ts';
@@ -21,6 +22,9 @@ import { slopes, tableOf, type Skipped } from './table.ts';
 export const gate5: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
   const wanted = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
+  if (wanted.length === 0) {
+    throw new MeshnetError('CONFIG_INVALID', 'no lane of gate5 has that name', { details: { field: '--lanes' } });
+  }
   const { items, skipped } = await possible(wanted);
   const model = await prepareModel(smoke ? 'generated' : '1b', { say, signal });
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });

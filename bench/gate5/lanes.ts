@@ -1,5 +1,5 @@
 import { DELAYS_MS } from '../contract.ts';
-import { laneName, type LaneKey } from '../runner/record.ts';
+import { laneName, type LaneKey } from '../runner/lane-record.ts';
 
 /** `generated` is the tiny model of a smoke run. */
 export type ModelName = '1b' | 'generated';

@@ -1,9 +1,9 @@
-import { medianOf } from '../gate1/figures.ts';
 import { llamaRecipe } from '../limits/arithmetic.ts';
 import { laneReached, type LaneReached } from '../limits/lane-limits.ts';
 import type { MachineLimits } from '../limits/machine-limits.ts';
 import { readModelShape } from '../limits/model-shape.ts';
-import type { LaneRecord } from '../runner/record.ts';
+import { medianOf } from '../runner/figures.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
 import type { SpeedLane } from './lanes.ts';
 import { UBATCH } from './systems.ts';
 

@@ -37,9 +37,3 @@ export function lawMs(localMs: number, delayMs: number): number {
 export function memoryBoundMiB({ weightBytes, kvBytes }: Pick<ShardNow, 'weightBytes' | 'kvBytes'>): number {
   return (MEMORY.factor * weightBytes + kvBytes + MEMORY.besidesMB * MB) / MIB;
 }
-
-/** A figure of one run. @returns NaN when it is missing */
-export function number(measures: Measures | undefined, name: string): number {
-  const value = measures?.[name];
-  return typeof value === 'number' ? value : Number.NaN;
-}

@@ -1,7 +1,7 @@
 import { requireInteger } from '../../src/model/gguf-metadata.ts';
 import { readGgufFile } from '../../src/model/gguf.ts';
-import { intoPageCache } from '../gate1/page-cache.ts';
 import { generatedModel } from '../systems/native.ts';
+import { intoPageCache } from '../systems/page-cache.ts';
 import type { ModelName } from './lanes.ts';
 
 const MAX_WIDTH = 1_048_576;

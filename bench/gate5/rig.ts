@@ -1,9 +1,10 @@
-import { stockProgram } from '../systems/native.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
+import { stockProgram } from '../systems/native.ts';
+import { stopAll } from '../systems/stop-all.ts';
 import type { Started, System } from '../systems/system.ts';
-import type { Model } from './model.ts';
 import type { SpeedLane, SystemName } from './lanes.ts';
+import type { Model } from './model.ts';
 import { openNetwork, type Network } from './network.ts';
 import { systemOf } from './systems.ts';
 import { SHORT } from './wire.ts';
@@ -41,7 +42,7 @@ export class Rig {
         rig.systems.set(name, system);
         rig.started[name] = await system.start(signal);
         if (system instanceof MeshSystem) {
-          rig.#shards = await system.shards();
+          rig.#shards = await system.shards(signal);
         }
       }
       return rig;
@@ -57,8 +58,11 @@ export class Rig {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([...this.systems.values()].map((system) => system.stop()));
-    await this.network.stop();
+    try {
+      await stopAll([...this.systems.values()]);
+    } finally {
+      await this.network.stop();
+    }
   }
 }
 

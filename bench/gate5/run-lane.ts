@@ -1,10 +1,10 @@
 import { MeshnetError } from '../../src/errors.ts';
-import { prompts } from '../gate1/prompts.ts';
-import type { LaneRecord } from '../runner/record.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
+import { prompts } from '../runner/prompts.ts';
 import { runRounds, type Measures, type RoundsPlan } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
-import type { ShardNow } from '../systems/mesh.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
+import type { ShardNow } from '../systems/mesh.ts';
 import type { System } from '../systems/system.ts';
 import { laneKey, nameOf, type SpeedLane, type SystemName } from './lanes.ts';
 import { measuresOf, memoryBoundMiB } from './measures.ts';

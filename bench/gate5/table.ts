@@ -1,5 +1,5 @@
-import { medianOf } from '../gate1/figures.ts';
-import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/record.ts';
+import { medianOf } from '../runner/figures.ts';
+import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
 import type { SystemLimits } from './limits.ts';

@@ -1,9 +1,9 @@
 import { R6_BYTES } from '../contract.ts';
-import { prompts } from '../gate1/prompts.ts';
+import { prompts } from '../runner/prompts.ts';
 import type { Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
-import type { ShardNow } from '../systems/mesh.ts';
 import type { MeshSystem } from '../systems/mesh-system.ts';
+import type { ShardNow } from '../systems/mesh.ts';
 import type { System } from '../systems/system.ts';
 import type { Question } from './lanes.ts';
 import type { Network } from './network.ts';

@@ -1,6 +1,7 @@
 import { REGRESSION } from '../contract.ts';
 import type { Answer } from '../gate1/decision.ts';
-import { laneName, valueOf, type BenchRecord, type Figure } from './record.ts';
+import { laneName, valueOf, type Figure } from './lane-record.ts';
+import type { BenchRecord } from './record.ts';
 import { columns } from './table.ts';
 
 export interface Change {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { LaneRecord } from './record.ts';
+import type { LaneRecord } from './lane-record.ts';
 import { ratioOfValues, type Measures, type Round } from './rounds.ts';
 
 /**

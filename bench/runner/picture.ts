@@ -1,9 +1,9 @@
-import { createRequire } from 'node:module';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import { Resvg } from '@resvg/resvg-js';
 import * as echarts from 'echarts';
-import type { Figure } from './record.ts';
+import type { Figure } from './lane-record.ts';
 
 /** A picture as data; drawing it needs neither a browser nor a font of the machine. */
 interface PictureHead {

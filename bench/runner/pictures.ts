@@ -1,7 +1,8 @@
 import { DELAYS_MS, GATE1, THRESHOLDS } from '../contract.ts';
 import { gate1Pictures } from '../gate1/pictures.ts';
+import { laneName, type Figure, type LaneKey, type LaneRecord } from './lane-record.ts';
 import type { BarPicture, LinePicture, Picture } from './picture.ts';
-import { laneName, type BenchRecord, type Figure, type LaneKey, type LaneRecord } from './record.ts';
+import type { BenchRecord } from './record.ts';
 import { median } from './statistics.ts';
 
 /** What a record is drawn as: its ratios as bars beside their bounds, and figures over delay and sessions as lines. */

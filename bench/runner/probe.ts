@@ -3,6 +3,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import { LineProgram } from '../systems/line-program.ts';
 import { BIN, pinned } from '../systems/native.ts';
+import { stopAll } from '../systems/stop-all.ts';
 
 /** It takes a second on an idle machine. */
 const ANSWER_MS = 60_000;
@@ -28,6 +29,6 @@ export function nativeProbe(): Probe {
       const answers = await Promise.all(programs.map((program) => program.ask('probe', { timeoutMs: ANSWER_MS, signal })));
       return Math.max(...answers.map((answer) => Answer.parse(answer).probe_ms));
     },
-    stop: async () => { await Promise.all(programs.map((program) => program.stop())); },
+    stop: () => stopAll(programs),
   };
 }

@@ -1,6 +1,7 @@
-import { all, any, decide, type Answer, type Decision, type Finding } from '../gate1/decision.ts';
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
-import { valueOf, type BenchRecord, type Figure, type LaneRecord } from './record.ts';
+import { all, any, decide, type Answer, type Decision, type Finding } from '../gate1/decision.ts';
+import { valueOf, type Figure, type LaneRecord } from './lane-record.ts';
+import type { BenchRecord } from './record.ts';
 
 export interface Verdict {
   readonly id: string;

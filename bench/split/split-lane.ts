@@ -1,17 +1,18 @@
 import path from 'node:path';
-import { prompts } from '../gate1/prompts.ts';
 import { llamaRecipe } from '../limits/arithmetic.ts';
 import { budgetLines, stepBudget } from '../limits/budget.ts';
 import { laneReached, middleStep } from '../limits/lane-limits.ts';
 import type { MachineLimits } from '../limits/machine-limits.ts';
 import { readModelShape } from '../limits/model-shape.ts';
-import type { LaneRecord } from '../runner/record.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
+import { prompts } from '../runner/prompts.ts';
 import { ratioOf, runRounds, type Measures, type Rounds } from '../runner/rounds.ts';
 import { median, quantile, round } from '../runner/statistics.ts';
 import { LineSystem } from '../systems/line-system.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
 import { BIN, pinned, run } from '../systems/native.ts';
 import { loopback } from '../systems/place.ts';
+import { stopAll } from '../systems/stop-all.ts';
 import type { Job, JobResult } from '../systems/system.ts';
 
 export const UBATCH = 256;
@@ -89,7 +90,7 @@ export async function runLane(plan: LanePlan, { stock, limits, smoke, say, progr
     });
     return await summarise(plan, { rounds, engine, paths, limits });
   } finally {
-    await Promise.all([one.stop(), mesh.stop()]);
+    await stopAll([one, mesh]);
   }
 }
 

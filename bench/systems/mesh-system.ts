@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import { MeshnetError } from '../../src/errors.ts';
 import type { StageTime } from '../limits/budget.ts';
 import { cpuSeconds } from './cpu-time.ts';
@@ -7,6 +8,7 @@ import type { Job, JobResult, Started, System } from './system.ts';
 
 /** A worker reports every second, and a session is over a moment after its last token. */
 const REST_MS = 30_000;
+const LOOK_EVERY_MS = 500;
 
 export interface MeshResult extends JobResult {
   /** Of it the opening of the routes. */
@@ -41,7 +43,7 @@ export class MeshSystem implements System {
     const began = performance.now();
     this.#mesh = await BenchMesh.start(this.#options, signal);
     const startMs = performance.now() - began;
-    const shards = await this.shards();
+    const shards = await this.shards(signal);
     return {
       engine: [...new Set(shards.map(({ engineClass }) => engineClass))].join(', '),
       startMs,
@@ -72,22 +74,23 @@ export class MeshSystem implements System {
   }
 
   /** What the nodes tell of their shards, stage by stage. */
-  async shards(): Promise<ShardNow[]> {
+  async shards(signal: AbortSignal): Promise<ShardNow[]> {
     const mesh = this.#running;
-    return await Promise.all(this.#options.places.map((_, stage) => mesh.shard(stage)));
+    return await Promise.all(this.#options.places.map((_, stage) => mesh.shard(stage, signal)));
   }
 
   /** The same once no session is left and so many positions were decoded since the workers started. */
   async shardsAtRest(decoded: number, signal: AbortSignal): Promise<ShardNow[]> {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(REST_MS)]);
     for (;;) {
-      const shards = await this.shards();
+      const shards = await this.shards(signal);
       if (shards.every((shard) => shard.lanes === 0 && shard.decoded >= decoded)) {
         return shards;
       }
       if (limit.aborted) {
         throw new MeshnetError('DEADLINE_EXCEEDED', `${this.name} is not at rest within ${REST_MS} ms`);
       }
+      await setTimeout(LOOK_EVERY_MS, undefined, { signal });
     }
   }
 

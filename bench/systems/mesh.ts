@@ -10,6 +10,7 @@ import { configuredModels } from '../../src/model/configured.ts';
 import { LineProgram, type AskOptions } from './line-program.ts';
 import { pin, run } from './native.ts';
 import { commandAt, confinedLauncherAt, listeningAt, type Place } from './place.ts';
+import { stopAll } from './stop-all.ts';
 
 const START_MS = 300_000;
 const STATUS_MS = 30_000;
@@ -108,20 +109,22 @@ export class BenchMesh {
   }
 
   /** What the node of a stage tells of its shard now; counters are at most some seconds old. */
-  async shard(stage: number): Promise<ShardNow> {
+  async shard(stage: number, signal: AbortSignal): Promise<ShardNow> {
     const place = this.#places[stage];
     if (place === undefined) {
       throw new MeshnetError('INTERNAL', `there is no stage ${stage}`);
     }
     const [command, args] = commandAt(place, [process.execPath, COMMAND, 'status', '--json', '--data-dir', this.#folder(stage)]);
-    const { stdout } = await run(command, args, { timeout: STATUS_MS });
+    const { stdout } = await run(command, args, { timeout: STATUS_MS, signal });
     return z.object({ shard: Shard }).parse(JSON.parse(stdout)).shard;
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#shards.map((shard) => shard.stop()));
-    await this.#gateway?.stop();
-    await rm(this.#root, { recursive: true, force: true });
+    try {
+      await stopAll([...this.#shards, ...this.#gateway === undefined ? [] : [this.#gateway]]);
+    } finally {
+      await rm(this.#root, { recursive: true, force: true });
+    }
   }
 
   async #start(options: MeshOptions, signal: AbortSignal): Promise<void> {
@@ -146,7 +149,7 @@ export class BenchMesh {
     }
     await Promise.all(this.#shards.map((shard) => shard.waitFor('serving', signal)));
     for (const [stage, { core, pins }] of this.#places.entries()) {
-      const { workerPid } = await this.shard(stage);
+      const { workerPid } = await this.shard(stage, signal);
       this.#workerPids.push(workerPid);
       if (pins === 'worker') {
         await pin(workerPid, core);

@@ -6,6 +6,7 @@ import { cpuSeconds } from './cpu-time.ts';
 import { LineSystem } from './line-system.ts';
 import { pssMiB } from './native.ts';
 import { commandAt, type Place } from './place.ts';
+import { stopAll } from './stop-all.ts';
 import type { Job, JobResult, Started, System } from './system.ts';
 
 const LISTEN_MS = 30_000;
@@ -82,8 +83,7 @@ export class RpcSystem implements System {
   }
 
   async stop(): Promise<void> {
-    await this.#client.stop();
-    await Promise.all(this.#servers.splice(0).map((server) => server.stop()));
+    await stopAll([this.#client, ...this.#servers.splice(0)]);
   }
 }
 

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { MeshnetError } from '../../src/errors.ts';
 import { LineProgram } from '../systems/line-program.ts';
 import { BIN } from '../systems/native.ts';
+import { stopAll } from '../systems/stop-all.ts';
 import type { DelayLine } from './delay-line.ts';
 
 const PROGRAM = path.join(BIN, 'meshnet-delay-probe');
@@ -68,7 +69,7 @@ export class Probe {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#client.stop(), this.#server.stop()]);
+    await stopAll([this.#client, this.#server]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -6,6 +6,6 @@ foreach(program llama-bench llama-quantize ggml-rpc-server)
   meshnet_binary_folder(${program})
 endforeach()
 
-meshnet_program(meshnet-bench-whole tools/bench_whole.cpp tools/bench_whole_job.cpp tools/bench_whole_llama.cpp)
+meshnet_program(meshnet-bench-whole bench/whole.cpp bench/whole_job.cpp bench/whole_llama.cpp)
 target_link_libraries(meshnet-bench-whole PRIVATE llama)
 target_compile_definitions(meshnet-bench-whole PRIVATE MESHNET_LLAMA_TREE="${MESHNET_LLAMA_TREE}")

@@ -114,31 +114,6 @@ target_compile_definitions(golden_test PRIVATE MESHNET_GOLDEN_DIR="${CMAKE_CURRE
 target_link_libraries(golden_test PRIVATE meshnet_proto GTest::gtest_main OpenSSL::Crypto)
 add_test(NAME golden_test COMMAND golden_test)
 
-meshnet_program(meshnet-bench-seam tools/bench_seam.cpp tools/bench_seam_route.cpp tools/bench_seam_tcp.cpp)
-target_link_libraries(meshnet-bench-seam PRIVATE meshnet_core)
-
-meshnet_program(meshnet-bench-whole tools/bench_whole.cpp tools/bench_whole_job.cpp tools/bench_whole_shard.cpp)
-target_link_libraries(meshnet-bench-whole PRIVATE meshnet_shard)
-
-meshnet_program(meshnet-bench-agreement tools/bench_agreement.cpp tools/bench_agreement_rows.cpp)
-target_link_libraries(meshnet-bench-agreement PRIVATE meshnet_shard)
-
-add_executable(agreement_test test/agreement_test.cpp tools/bench_agreement_rows.cpp)
-meshnet_ours(agreement_test)
-target_include_directories(agreement_test PRIVATE tools)
-target_link_libraries(agreement_test PRIVATE GTest::gtest_main)
-add_test(NAME agreement_test COMMAND agreement_test)
-
-meshnet_program(meshnet-bench-limits tools/bench_limits.cpp tools/bench_limits_kernels.cpp)
-target_link_libraries(meshnet-bench-limits PRIVATE Threads::Threads)
-
-# The wide-area line between network namespaces, and what measures it from inside.
-meshnet_program(meshnet-delay-line tools/delay_line.cpp tools/delay_line_control.cpp tools/delay_line_device.cpp
-  tools/delay_line_link.cpp tools/delay_line_namespace.cpp tools/delay_line_options.cpp tools/delay_line_packet.cpp
-  tools/delay_line_sweep.cpp tools/delay_line_switch.cpp)
-meshnet_program(meshnet-delay-probe tools/delay_line_probe.cpp tools/bench_seam_tcp.cpp)
-target_link_libraries(meshnet-delay-probe PRIVATE Threads::Threads)
-
 # The edge: codec, seams on loopback, and whole workers behind their sockets.
 file(GLOB golden_files "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden/*.bin")
 add_executable(fuzz_frame fuzz/fuzz_frame.cpp src/frame.cpp src/frame_scan.cpp)

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "bench_agreement_rows.h"
+#include "agreement_rows.h"
 
 namespace meshnet::agreement {
 namespace {

@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { findReference } from '../../bench/gate1/reference.ts';
 import { DelayLine } from '../../bench/wan/delay-line.ts';
-import { readRecords, valueOf } from '../../bench/runner/record.ts';
+import { valueOf } from '../../bench/runner/lane-record.ts';
+import { readRecords } from '../../bench/runner/record.ts';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '../..');

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { cheapFirst, contractLanes, laneKey, work } from '../../../bench/gate1/lanes.ts';
-import { laneName } from '../../../bench/runner/record.ts';
+import { laneName } from '../../../bench/runner/lane-record.ts';
 
 describe('bench/gate1/lanes', () => {
   it('has the lanes of the contract and no other', () => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { lawMs, measuresOf, memoryBoundMiB } from '../../../bench/gate5/measures.ts';
 import { contractLanes, laneKey, type SpeedLane } from '../../../bench/gate5/lanes.ts';
+import { lawMs, measuresOf, memoryBoundMiB } from '../../../bench/gate5/measures.ts';
 import { ratiosOf } from '../../../bench/gate5/ratios.ts';
 import { slopes } from '../../../bench/gate5/table.ts';
-import type { LaneRecord } from '../../../bench/runner/record.ts';
+import type { LaneRecord } from '../../../bench/runner/lane-record.ts';
 import { someRounds } from './some-rounds.ts';
 
 const EIGHT = contractLanes().find((lane): lane is SpeedLane => lane.kind === 'decode' && lane.sessions === 8) as SpeedLane;

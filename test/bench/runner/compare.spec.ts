@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { compare } from '../../../bench/runner/compare.ts';
-import { flatRatios, type BenchRecord, type Figure } from '../../../bench/runner/record.ts';
+import type { Figure } from '../../../bench/runner/lane-record.ts';
+import { flatRatios, type BenchRecord } from '../../../bench/runner/record.ts';
 import { aLane, aRecord } from './some-record.ts';
 
 function record(ratios: Readonly<Record<string, Figure>>, contended = false): BenchRecord {

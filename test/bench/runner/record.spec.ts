@@ -3,7 +3,8 @@ import { globSync, readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { appendRecord, flatRatios, laneName, parseRecord, readRecords, recordOf, valueOf } from '../../../bench/runner/record.ts';
+import { laneName, valueOf } from '../../../bench/runner/lane-record.ts';
+import { appendRecord, flatRatios, parseRecord, readRecords, recordOf } from '../../../bench/runner/record.ts';
 import { aLane, aRecord } from './some-record.ts';
 
 describe('bench/runner/record', () => {

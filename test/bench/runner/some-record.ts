@@ -1,4 +1,5 @@
-import type { BenchRecord, LaneRecord } from '../../../bench/runner/record.ts';
+import type { LaneRecord } from '../../../bench/runner/lane-record.ts';
+import type { BenchRecord } from '../../../bench/runner/record.ts';
 
 /** A lane that was measured undisturbed, with what a test wants otherwise. */
 export function aLane(more: Partial<LaneRecord> = {}): LaneRecord {

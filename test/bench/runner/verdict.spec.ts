@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { readRecords, type BenchRecord, type Figure } from '../../../bench/runner/record.ts';
+import type { Figure } from '../../../bench/runner/lane-record.ts';
+import { readRecords, type BenchRecord } from '../../../bench/runner/record.ts';
 import { decisionOf, judge, type Verdict } from '../../../bench/runner/verdict.ts';
 import { aLane, aRecord } from './some-record.ts';
 
