@@ -6,8 +6,10 @@ meshnet_ours(meshnet_shard)
 target_include_directories(meshnet_shard PUBLIC src)
 target_include_directories(meshnet_shard SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
 target_link_libraries(meshnet_shard PUBLIC llama)
+list(JOIN MESHNET_KERNELS " " meshnet_kernels)
 target_compile_definitions(meshnet_shard PRIVATE
-  MESHNET_LLAMA_TREE="${MESHNET_LLAMA_TREE}" MESHNET_PATCHED_TREE="${MESHNET_PATCHED_TREE}")
+  MESHNET_LLAMA_TREE="${MESHNET_LLAMA_TREE}" MESHNET_PATCHED_TREE="${MESHNET_PATCHED_TREE}"
+  MESHNET_KERNELS="${meshnet_kernels}")
 
 # Messages and services of proto/.
 find_package(Protobuf REQUIRED)

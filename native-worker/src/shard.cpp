@@ -78,11 +78,12 @@ Status CheckParams(const ShardParams & p) {
   return Status::Ok();
 }
 
-// Equal strings compute equal bits from equal batches. Instruction sets are told apart by a digest of llama.cpp's list.
+// Equal strings compute equal bits from equal batches. Instruction sets are told apart by a digest of llama.cpp's list and
+// of the kernels that our build leaves out, which are not in it.
 std::string EngineClass(const std::string & kv_type) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char * c = llama_print_system_info(); *c != 0; c++) {
-    hash = (hash ^ static_cast<unsigned char>(*c)) * 0x100000001b3u;
+  for (const char c : std::string(llama_print_system_info()) + MESHNET_KERNELS) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   }
   char text[96];
   std::snprintf(text, sizeof(text), "llama-%.8s-%.8s/cpu-%016" PRIx64 "/kv-%s", MESHNET_LLAMA_TREE, MESHNET_PATCHED_TREE,
