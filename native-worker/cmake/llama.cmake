@@ -32,11 +32,9 @@ endif()
 
 add_subdirectory("${MESHNET_LLAMA_DIR}" llama EXCLUDE_FROM_ALL)
 
-# Two instruction sets that this tree uses badly (ARCHITECTURE.md, Decisions); every other path agrees. The AMX kernels
-# answer a real Q4_1 model wrongly. With AVX512-FP16 attention adds up in half precision, and takes heads of fewer than
-# 128 values one value at a time.
+# Kernels of this tree that are left out on x86 (ARCHITECTURE.md, Decisions); the engine class names them.
 set(MESHNET_KERNELS "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(MESHNET_KERNELS -mno-amx-tile -mno-amx-int8 -mno-amx-bf16 -mno-avx512fp16)
+  set(MESHNET_KERNELS -mno-amx-tile -mno-amx-int8 -mno-amx-bf16)
   target_compile_options(ggml-cpu PRIVATE ${MESHNET_KERNELS})
 endif()
