@@ -12,6 +12,7 @@
 
 #include "agreement_rows.h"
 #include "shard.h"
+#include "../tools/tool_main.h"
 
 namespace {
 
@@ -214,15 +215,8 @@ Options Parse(int argc, char ** argv) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  try {
+  return meshnet::ToolMain(argc, argv, "meshnet-bench-agreement", kUsage, [&] {
     Run(Parse(argc, argv));
     return 0;
-  } catch (const std::exception & e) {
-    std::fprintf(stderr, "meshnet-bench-agreement: %s\n", e.what());
-    return 1;
-  }
+  });
 }

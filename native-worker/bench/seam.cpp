@@ -18,6 +18,7 @@
 
 #include "seam_route.h"
 #include "seam_tcp.h"
+#include "../tools/tool_main.h"
 
 namespace {
 
@@ -243,15 +244,8 @@ void Run(const Options & o) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  try {
+  return meshnet::ToolMain(argc, argv, "meshnet-bench-seam", kUsage, [&] {
     Run(Parse(argc, argv));
     return 0;
-  } catch (const std::exception & e) {
-    std::fprintf(stderr, "meshnet-bench-seam: %s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "whole_job.h"
+#include "../tools/tool_main.h"
 
 namespace {
 
@@ -92,11 +93,7 @@ void Say(const std::string & line) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  try {
+  return meshnet::ToolMain(argc, argv, "meshnet-bench-whole", kUsage, [&] {
     const Options options = Parse(argc, argv);
     const auto start = std::chrono::steady_clock::now();
     const std::unique_ptr<Model> model = Model::Load(options);
@@ -107,8 +104,5 @@ int main(int argc, char ** argv) {
                        {"n_layer", info.n_layer}}.dump());
     for (std::string line; std::getline(std::cin, line);) Say(meshnet::whole::Answer(*model, options, line));
     return 0;
-  } catch (const std::exception & e) {
-    std::fprintf(stderr, "meshnet-bench-whole: %s\n", e.what());
-    return 1;
-  }
+  });
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sha256.h"
+#include "tool_main.h"
 
 namespace {
 
@@ -135,14 +136,7 @@ int Run(const Options & o) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  try {
+  return meshnet::ToolMain(argc, argv, "meshnet-reference", kUsage, [&] {
     return Run(Parse(argc, argv));
-  } catch (const std::exception & e) {
-    std::fprintf(stderr, "meshnet-reference: %s\n", e.what());
-    return 1;
-  }
+  });
 }

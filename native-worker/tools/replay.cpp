@@ -11,6 +11,7 @@
 
 #include "sha256.h"
 #include "shard.h"
+#include "tool_main.h"
 
 namespace {
 
@@ -138,15 +139,8 @@ void Replay(const Options & options) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
-  try {
+  return meshnet::ToolMain(argc, argv, "meshnet-replay", kUsage, [&] {
     Replay(Parse(argc, argv));
     return 0;
-  } catch (const std::exception & e) {
-    std::fprintf(stderr, "meshnet-replay: %s\n", e.what());
-    return 1;
-  }
+  });
 }
