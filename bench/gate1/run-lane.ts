@@ -1,6 +1,6 @@
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts } from '../runner/prompts.ts';
-import { runRounds, type Measures } from '../runner/rounds.ts';
+import { prompts, WARM_UP } from '../runner/prompts.ts';
+import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { intoPageCache } from '../systems/page-cache.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
@@ -8,16 +8,6 @@ import { laneKey, type GateLane } from './lanes.ts';
 import { measuresOf } from './measures.ts';
 import { ratiosAmongLlama, ratiosOf } from './ratios.ts';
 import type { GateSystem, SystemName } from './systems.ts';
-
-/** Eight decode steps behind a first token. */
-const WARM_UP = { tokens: 16, output: 9 };
-
-export interface LaneOptions {
-  readonly smoke: boolean;
-  readonly say: (text: string) => void;
-  readonly progress: (done: number, of: number) => void;
-  readonly signal: AbortSignal;
-}
 
 export interface RanLane {
   readonly record: LaneRecord;

@@ -1,7 +1,7 @@
 import { MeshnetError } from '../../src/errors.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts } from '../runner/prompts.ts';
-import { runRounds, type Measures, type RoundsPlan } from '../runner/rounds.ts';
+import { prompts, WARM_UP } from '../runner/prompts.ts';
+import { runRounds, type Measures, type LaneOptions } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
@@ -13,8 +13,6 @@ import { ratiosOf } from './ratios.ts';
 import { budgetMeasures, tokenBudget } from './token-budget.ts';
 import { wireOf } from './wire.ts';
 
-/** Eight decode steps behind a first token. */
-const WARM_UP = { tokens: 16, output: 9 };
 /** Bytes are the same in every round: one shows it, a second one that it is so. */
 const WIRE_ROUNDS = 2;
 /** Of a route: from the gateway to the head, and between the shards. */
@@ -27,8 +25,6 @@ export interface LaneParts {
   readonly shards: readonly ShardNow[];
   readonly nEmbd: number;
 }
-
-export type LaneOptions = Pick<RoundsPlan<SystemName>, 'smoke' | 'say' | 'progress' | 'signal'>;
 
 /** All systems of a lane live at once; the delay is set for it. */
 export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOptions): Promise<LaneRecord> {

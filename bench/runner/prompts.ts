@@ -5,6 +5,9 @@
 export const FIRST_ID = 300;
 export const END_ID = 32_000;
 
+/** Eight decode steps behind a first token. */
+export const WARM_UP = { tokens: 16, output: 9 };
+
 /** Random ids, one list a session: the same for the same words and round, and for no other. */
 export function prompts(seed: string, shape: { readonly sessions: number; readonly tokens: number }): number[][] {
   const random = mulberry(hash(seed));

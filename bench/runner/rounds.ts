@@ -14,19 +14,23 @@ const QUIET_MS = 120_000;
 /** What one system gave in one round; names and units are the lane's. */
 export type Measures = Readonly<Record<string, number | readonly number[] | null>>;
 
-export interface RoundsPlan<S extends string> {
-  /** Order of the first round; reversed in every second one. */
-  readonly systems: readonly S[];
-  /** `round` is never the same twice, repeated rounds included: a seed for prompts. */
-  readonly run: (system: S, round: number) => Promise<Measures>;
-  /** @default by the contract: 5, 3 when the first round took more than a minute, 2 when more than three */
-  readonly rounds?: number;
+/** How a lane is run, whatever it asks. */
+export interface LaneOptions {
   /** One round, no waiting, and whatever the probe says. */
   readonly smoke: boolean;
   readonly say: (text: string) => void;
   readonly signal: AbortSignal;
   /** After each round: undisturbed ones, of how many. */
   readonly progress?: (done: number, of: number) => void;
+}
+
+export interface RoundsPlan<S extends string> extends LaneOptions {
+  /** Order of the first round; reversed in every second one. */
+  readonly systems: readonly S[];
+  /** `round` is never the same twice, repeated rounds included: a seed for prompts. */
+  readonly run: (system: S, round: number) => Promise<Measures>;
+  /** @default by the contract: 5, 3 when the first round took more than a minute, 2 when more than three */
+  readonly rounds?: number;
   /** @default reading memory and multiplying */
   readonly probe?: Probe;
   /** Waits for the machine to be quiet, and says whether it is. */

@@ -6,7 +6,7 @@ import type { MachineLimits } from '../limits/machine-limits.ts';
 import { readModelShape } from '../limits/model-shape.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
-import { ratioOf, runRounds, type Measures, type Rounds } from '../runner/rounds.ts';
+import { ratioOf, runRounds, type LaneOptions, type Measures, type Rounds } from '../runner/rounds.ts';
 import { median, quantile, round } from '../runner/statistics.ts';
 import { LineSystem } from '../systems/line-system.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
@@ -33,15 +33,11 @@ export interface LanePlan {
   readonly rounds: number;
 }
 
-export interface LaneParts {
+export interface LaneParts extends LaneOptions {
   /** llama-bench of the unpatched tree. */
   readonly stock: string;
   /** Of the machine with one thread. */
   readonly limits: MachineLimits;
-  readonly smoke: boolean;
-  readonly say: (text: string) => void;
-  readonly progress: (done: number, of: number) => void;
-  readonly signal: AbortSignal;
 }
 
 export interface Lane {
