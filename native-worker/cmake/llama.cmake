@@ -35,6 +35,6 @@ add_subdirectory("${MESHNET_LLAMA_DIR}" llama EXCLUDE_FROM_ALL)
 # Kernels of this tree that are left out on x86 (ARCHITECTURE.md, Decisions); the engine class names them.
 set(MESHNET_KERNELS "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(MESHNET_KERNELS -mno-amx-tile -mno-amx-int8 -mno-amx-bf16)
+  set(MESHNET_KERNELS -mno-avx512fp16)
   target_compile_options(ggml-cpu PRIVATE ${MESHNET_KERNELS})
 endif()

@@ -25,6 +25,8 @@ interface DemoArguments {
 /** For the shards to load and be found by the gateway. */
 const MESH_READY_MS = 180_000;
 const COVERAGE_POLL_MS = 250;
+/** The bare question has two first tokens of nearly equal weight (0.08 apart in float32): rounding would choose the language. */
+const DEFAULT_PROMPT = 'What is the capital of France? Answer in one sentence.';
 
 export const demoCommand: CommandModule<object, DemoArguments> = {
   command: 'demo',
@@ -34,7 +36,7 @@ export const demoCommand: CommandModule<object, DemoArguments> = {
       type: 'string', default: DEFAULT_MODEL, describe: 'A name, a path or `test` (made here, random weights)',
     })
     .option('prompt', {
-      alias: 'p', type: 'string', default: 'What is the capital of France?', describe: 'What to ask',
+      alias: 'p', type: 'string', default: DEFAULT_PROMPT, describe: 'What to ask',
     })
     .option('stages', { type: 'number', default: 2, describe: 'Shards that the model is split over' })
     .option('max-tokens', { type: 'number', default: 128, describe: 'Longest answer, tokens' })
