@@ -26,7 +26,7 @@ export interface Threshold {
   readonly sameAs?: string;
 }
 
-/** Gate 1 is decided over its lanes and formats by `gate1/decision.ts`. */
+/** Gate 1 is decided over its lanes and formats by `judging/gate1-decision.ts`. */
 export const GATE1 = {
   speed: { decode: 1.5, prefill: 0.8 },
   fit: { memory: 0.5, decode: 0.8 },

@@ -1,11 +1,11 @@
 import yargs from 'yargs';
-import { EXIT, exitCodeOf } from '../src/cli/output.ts';
+import { EXIT, exitCodeOf, onFailure } from '../src/cli/output.ts';
 import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
-import { compare } from './runner/compare.ts';
-import { judgement, recordsOf } from './runner/judge.ts';
+import { compare } from './judging/compare.ts';
+import { judgement, recordsOf } from './judging/judge.ts';
 import { laneName, valueOf } from './runner/lane-record.ts';
-import { picturesOf } from './runner/pictures.ts';
+import { picturesOf } from './pictures/pictures.ts';
 import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */
@@ -74,7 +74,7 @@ function recordedOf(file: string, bench: string) {
 /** The newest of each benchmark. */
 async function drawInto(folder: string | undefined, records: readonly BenchRecord[]): Promise<void> {
   if (folder !== undefined) {
-    const { draw } = await import('./runner/picture.ts');
+    const { draw } = await import('./pictures/picture.ts');
     const newest = new Map(records.map((record) => [record.bench, record]));
     const files = draw([...newest.values()].flatMap(picturesOf), folder);
     process.stderr.write(`drawn: ${files.join(', ')}\n`);
@@ -129,14 +129,7 @@ try {
       exitCode = stop.signal.aborted ? EXIT.interrupted : holds || !argv.strict ? 0 : EXIT.failed;
     })
     .strict()
-    .fail((message, err, self) => {
-      if (err != null) {
-        throw err;
-      }
-      self.showHelp('error');
-      process.stderr.write(`\n${message}\n`);
-      exitCode = EXIT.usage;
-    })
+    .fail(onFailure(() => { exitCode = EXIT.usage; }))
     .help()
     .parseAsync();
 } catch (err) {

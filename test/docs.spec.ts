@@ -38,7 +38,7 @@ describe('docs', () => {
       const text = read(document);
       const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
       assert.deepEqual(scriptsIn(text).filter((name) => !(name in scripts)), []);
-      const isBench = (name: string): boolean => [`bench/${name}/${name}.ts`, `bench/runner/${name}.ts`].some(existsSync);
+      const isBench = (name: string): boolean => [`bench/${name}/${name}.ts`, `bench/judging/${name}.ts`].some(existsSync);
       assert.deepEqual(argumentsOf('bench', text).filter((name) => !isBench(name)), []);
       assert.deepEqual(argumentsOf('meshnet', text).filter((name) => !existsSync(`src/cli/${name}.ts`)), []);
       assert.deepEqual(missingPaths(text), []);

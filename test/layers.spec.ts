@@ -1,12 +1,27 @@
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
-import { engineViolations, layerViolations } from './support/layers.ts';
+import { benchViolations, engineViolations, layerViolations } from './support/layers.ts';
 
 describe('layers', () => {
   it('keeps the table of who may import whom', () => {
     const files = globSync('src/**/*.ts').filter((file) => !file.endsWith('.d.ts'));
     assert.ok(files.length > 0);
     assert.deepEqual(files.flatMap((file) => layerViolations(file, readFileSync(file, 'utf8'))), []);
+  });
+
+  it('keeps the benchmarks in their order', () => {
+    const files = globSync('bench/**/*.ts');
+    assert.ok(files.length > 0);
+    assert.deepEqual(files.flatMap((file) => benchViolations(file, readFileSync(file, 'utf8'))), []);
+    for (const [file, source] of [
+      ['bench/runner/rounds.ts', "import { judge } from '../judging/verdict.ts';"],
+      ['bench/judging/judge.ts', "import { gate1 } from '../gate1/gate1.ts';"],
+      ['bench/gate1/gate1.ts', "import { fit } from '../gate5/fit.ts';"],
+      ['bench/systems/mesh.ts', "import { rig } from '../../test/support/rig.ts';"],
+      ['bench/misc/misc.ts', ''],
+    ] as const) {
+      assert.notDeepEqual(benchViolations(file, source), [], `${file}: ${source}`);
+    }
   });
 
   it('keeps llama.cpp inside the parts of the worker that own it', () => {

@@ -1,7 +1,8 @@
-import { meshBudget, type BudgetPart, type StageTime } from '../limits/budget.ts';
+import { meshBudget, type BudgetPart } from '../limits/budget.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import type { Measures } from '../runner/rounds.ts';
 import { median, round } from '../runner/statistics.ts';
+import type { StageTime } from '../systems/mesh-system.ts';
 
 /** What a token's budget is made of later: the mean of all steps, and each stage's part of it. */
 export function budgetMeasures(stepMs: number, stages: readonly StageTime[]): Measures {

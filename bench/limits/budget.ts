@@ -1,3 +1,4 @@
+import type { StageTime } from '../systems/mesh-system.ts';
 import { readingLimit, type MachineLimits } from './machine-limits.ts';
 import type { Work } from './work.ts';
 
@@ -44,14 +45,6 @@ export function stepBudget({ stepMs, computeMs, sampleMs, work, limits }: StepBu
     ...sampleMs === undefined ? [] : [{ part: 'sampling', ms: sampling }],
     ...told ? [{ part: 'unexplained', ms: stepMs - computing - sampling }] : [],
   ];
-}
-
-export interface StageTime {
-  /** Of one step of one session at one stage, as its worker measured it. */
-  readonly queueMs: number;
-  readonly computeMs: number;
-  /** From the end of computing until the frame was ready: sampling is in it at the last stage. */
-  readonly handOverMs: number;
 }
 
 export interface MeshBudgetOf {

@@ -1,6 +1,5 @@
 import { setTimeout } from 'node:timers/promises';
 import { MeshnetError } from '../../src/errors.ts';
-import type { StageTime } from '../limits/budget.ts';
 import { cpuSeconds } from './cpu-time.ts';
 import { BenchMesh, type MeshOptions, type ShardNow } from './mesh.ts';
 import { pssMiB } from './native.ts';
@@ -17,6 +16,14 @@ export interface MeshResult extends JobResult {
   readonly paths: readonly string[];
   /** Of a decode step at each stage, in the mean. */
   readonly stages: readonly StageTime[];
+}
+
+export interface StageTime {
+  /** Of one step of one session at one stage, as its worker measured it. */
+  readonly queueMs: number;
+  readonly computeMs: number;
+  /** From the end of computing until the frame was ready: sampling is in it at the last stage. */
+  readonly handOverMs: number;
 }
 
 /** The mesh as a system: its time counts from the gateway's request to the tokens there. */

@@ -1,3 +1,4 @@
+import type { Argv } from 'yargs';
 import { formatError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
 
 /** Exit codes of every command. */
@@ -19,6 +20,18 @@ export function exitCodeOf(err: unknown): number {
     return EXIT.interrupted;
   }
   return USAGE.has(code) ? EXIT.usage : EXIT.failed;
+}
+
+/** For yargs: what is wrong with the command line stands under the help; an error of the command is its caller's. */
+export function onFailure(usageError: () => void): (message: string, err: Error | undefined, cli: Argv) => void {
+  return (message, err, cli) => {
+    if (err != null) {
+      throw err;
+    }
+    cli.showHelp('error');
+    process.stderr.write(`\n${message}\n`);
+    usageError();
+  };
 }
 
 /** One line of NDJSON on stdout. */

@@ -3,7 +3,7 @@ import path from 'node:path';
 import yargs from 'yargs';
 import { chatCommand } from './chat.ts';
 import { demoCommand } from './demo.ts';
-import { EXIT, exitCodeOf, printError } from './output.ts';
+import { EXIT, exitCodeOf, onFailure, printError } from './output.ts';
 import { pullCommand } from './pull.ts';
 import { statusCommand } from './status.ts';
 import { upCommand } from './up.ts';
@@ -28,14 +28,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     .help()
     .wrap(Math.min(100, process.stdout.columns ?? 100))
     .exitProcess(false)
-    .fail((message, err, self) => {
-      if (err != null) {
-        throw err;
-      }
-      self.showHelp('error');
-      process.stderr.write(`\n${message}\n`);
-      exitCode = EXIT.usage;
-    });
+    .fail(onFailure(() => { exitCode = EXIT.usage; }));
   try {
     await cli.parseAsync();
   } catch (err) {

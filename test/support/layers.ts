@@ -13,6 +13,16 @@ const LEVELS: readonly (readonly string[])[] = [
   ['main'],
 ];
 
+/** The same under `bench/`. What runs knows nothing of the verdicts, and what judges or draws needs only records. */
+const BENCH_LEVELS: readonly (readonly string[])[] = [
+  ['systems'],
+  ['runner', 'limits'],
+  ['bench', 'contract'],
+  ['judging', 'pictures', 'wan'],
+  ['gate1', 'gate5', 'seam', 'split'],
+  ['main'],
+];
+
 /** The gateway runs sessions on routes. `serve` and `route` never meet. */
 const SIBLINGS = new Set(['gateway>route']);
 
@@ -66,6 +76,31 @@ export function layerViolations(file: string, source: string): string[] {
     }
   }
   return found;
+}
+
+/** The same for a TypeScript file under `bench/`; of the product it may use everything. */
+export function benchViolations(file: string, source: string): string[] {
+  const part = benchPartOf(file);
+  const level = benchLevelOf(part);
+  if (level < 0) {
+    return [`${file}: "${part}" has no place in the table of benchmarks`];
+  }
+  return importsOf(withoutComments(source)).filter((specifier) => specifier.startsWith('.')).flatMap((specifier) => {
+    const target = resolveFrom(file, specifier);
+    const to = benchPartOf(target);
+    const may = target.startsWith('src/') || to === part || (benchLevelOf(to) >= 0 && benchLevelOf(to) < level);
+    return may ? [] : [`${file}: ${part} may not import ${to} (${specifier})`];
+  });
+}
+
+function benchLevelOf(part: string): number {
+  return BENCH_LEVELS.findIndex((names) => names.includes(part));
+}
+
+/** `bench/runner/rounds.ts` is `runner`, `bench/main.ts` is `main`. */
+function benchPartOf(file: string): string {
+  const [top, second = ''] = file.split('/');
+  return top === 'bench' ? second.replace(/\.ts$/, '') : `outside bench: ${file}`;
 }
 
 /** Reads a header with the engine's own parser before the engine is given the file, and needs nothing else of it. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { compare } from '../../../bench/runner/compare.ts';
+import { compare } from '../../../bench/judging/compare.ts';
 import type { Figure } from '../../../bench/runner/lane-record.ts';
 import { flatRatios, type BenchRecord } from '../../../bench/runner/record.ts';
-import { aLane, aRecord } from './some-record.ts';
+import { aLane, aRecord } from '../runner/some-record.ts';
 
 function record(ratios: Readonly<Record<string, Figure>>, contended = false): BenchRecord {
   const lanes = [aLane({ ratios, contended })];
@@ -12,7 +12,7 @@ function record(ratios: Readonly<Record<string, Figure>>, contended = false): Be
 const verdicts = (old: BenchRecord, now: BenchRecord): Record<string, string> =>
   Object.fromEntries(compare(old, now).changes.map(({ name, verdict }) => [name.replace('1b/', ''), verdict]));
 
-describe('bench/runner/compare', () => {
+describe('bench/judging/compare', () => {
   it('fails a ratio whose interval lies wholly below 0.97 of the recorded one', () => {
     const old = record({ 'decode/a_over_b': 1 });
     const now = (high: number) => record({ 'decode/a_over_b': { median: 0.95, low: 0.94, high, n: 5 } });

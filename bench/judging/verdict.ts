@@ -1,7 +1,7 @@
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
-import { all, any, decide, type Answer, type Decision, type Finding } from '../gate1/decision.ts';
-import { valueOf, type Figure, type LaneRecord } from './lane-record.ts';
-import type { BenchRecord } from './record.ts';
+import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
+import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
+import type { BenchRecord } from '../runner/record.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -12,9 +12,9 @@ export interface Verdict {
   readonly why: string;
 }
 
-/** Every threshold of the contract, judged by these records alone (oldest first); a smoke run's are left out. */
+/** Every threshold of the contract, judged by these records alone (oldest first). */
 export function judge(given: readonly BenchRecord[]): Verdict[] {
-  const records = given.filter(isMeant);
+  const records = meant(given);
   const gate1 = decisionOf(records);
   const verdicts = new Map<string, Verdict>();
   for (const threshold of THRESHOLDS) {
@@ -31,15 +31,19 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
   return [...verdicts.values()];
 }
 
-/** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it that is no smoke run's. */
+/** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
 export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
-  const records = given.filter(isMeant);
-  const lanes = records.filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
+  const lanes = meant(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
   return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
 }
 
-function isMeant({ context }: BenchRecord): boolean {
-  return context['smoke'] !== true;
+/** Without smoke runs, and of each benchmark only what the newest record's engine and processor gave: another's says nothing of it. */
+function meant(given: readonly BenchRecord[]): BenchRecord[] {
+  const records = given.filter(({ context }) => context['smoke'] !== true);
+  return records.filter((record) => {
+    const newest = records.findLast(({ bench }) => bench === record.bench) ?? record;
+    return record.context.engine === newest.context.engine && record.context.machine.cpu === newest.context.machine.cpu;
+  });
 }
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { decide, DECIDING, type Gate1Thresholds, type JudgedLane } from '../../../bench/gate1/decision.ts';
+import { decide, DECIDING, type Gate1Thresholds, type JudgedLane } from '../../../bench/judging/gate1-decision.ts';
 
 const BOUNDS: Gate1Thresholds = {
   speed: { decode: 1.5, prefill: 0.8 },
@@ -40,7 +40,7 @@ function quality({ f16 = 1e-7, q8_0 = 1e-3, kl = 1e-8, difference = 1e-3 } = {})
 
 const four = (q8: Figures, q4: Figures): JudgedLane[] => DECIDING.map((_, i) => lane(i, q8, q4));
 
-describe('bench/gate1/decision', () => {
+describe('bench/judging/gate1-decision', () => {
   it('goes when one format is fast or fits in each lane that decides', () => {
     const { decision, formats } = decide(
       [...quality(), lane(0, FAST, POOR), lane(1, SMALL, POOR), lane(2, FAST, FAST), lane(3, SMALL, FAST)],

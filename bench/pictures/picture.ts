@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import { Resvg } from '@resvg/resvg-js';
 import * as echarts from 'echarts';
-import type { Figure } from './lane-record.ts';
+import type { Figure } from '../runner/lane-record.ts';
 
 /** A picture as data; drawing it needs neither a browser nor a font of the machine. */
 interface PictureHead {
@@ -115,10 +115,15 @@ function yAxis({ y, logarithmic }: Picture, values: readonly number[]): echarts.
     ...logarithmic === true ? { min: bottom, startValue: bottom } : {},
     nameTextStyle: { align: 'left', padding: [0, 0, 0, -52], fontSize: 12, color: INK },
     axisLabel: {
-      fontSize: 12, color: INK, ...logarithmic === true ? { formatter: (value: number) => value.toExponential(0) } : {},
+      fontSize: 12, color: INK, ...logarithmic === true ? { formatter: powerOfTen } : {},
     },
     splitLine: { lineStyle: { color: FAINT } },
   };
+}
+
+/** As people write it, where that is short. */
+function powerOfTen(value: number): string {
+  return value >= 0.001 && value < 1e5 ? String(value) : value.toExponential(0);
 }
 
 function bars(picture: BarPicture): echarts.EChartsCoreOption {

@@ -1,7 +1,7 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
-import { readRecords, type BenchRecord } from './record.ts';
-import { columns } from './table.ts';
+import { readRecords, type BenchRecord } from '../runner/record.ts';
+import { columns } from '../runner/table.ts';
 import { decisionOf, judge, type Verdict } from './verdict.ts';
 
 const RESULTS = path.join(import.meta.dirname, '..', 'results');

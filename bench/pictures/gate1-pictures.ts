@@ -1,6 +1,6 @@
 import { figureOf } from '../runner/figures.ts';
 import type { Figure, LaneRecord } from '../runner/lane-record.ts';
-import type { BarPicture } from '../runner/picture.ts';
+import type { BarPicture } from './picture.ts';
 import type { BenchRecord } from '../runner/record.ts';
 
 const SHOWN = [

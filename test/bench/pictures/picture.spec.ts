@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { draw, pngOf, svgOf, type Picture } from '../../../bench/runner/picture.ts';
-import { picturesOf } from '../../../bench/runner/pictures.ts';
+import { draw, pngOf, svgOf, type Picture } from '../../../bench/pictures/picture.ts';
+import { picturesOf } from '../../../bench/pictures/pictures.ts';
 import { readRecords, type BenchRecord } from '../../../bench/runner/record.ts';
-import { aLane, aRecord } from './some-record.ts';
+import { aLane, aRecord } from '../runner/some-record.ts';
 
 const WIDTH = 1800;
 
@@ -28,7 +28,7 @@ function overDelay(): BenchRecord {
   return aRecord({ bench: 'gate5', lanes });
 }
 
-describe('bench/runner/picture', () => {
+describe('bench/pictures/picture', () => {
   it('draws bars with their names, figures and bounds, and a line for each interval', () => {
     const bars: Picture = {
       kind: 'bars', name: 'x', title: 'A title', subtitle: 'below it', y: 'ratio', groups: ['one / lane', 'two'],

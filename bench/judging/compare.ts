@@ -1,8 +1,8 @@
 import { REGRESSION } from '../contract.ts';
-import type { Answer } from '../gate1/decision.ts';
-import { laneName, valueOf, type Figure } from './lane-record.ts';
-import type { BenchRecord } from './record.ts';
-import { columns } from './table.ts';
+import type { Answer } from './gate1-decision.ts';
+import { laneName, valueOf, type Figure } from '../runner/lane-record.ts';
+import type { BenchRecord } from '../runner/record.ts';
+import { columns } from '../runner/table.ts';
 
 export interface Change {
   readonly name: string;

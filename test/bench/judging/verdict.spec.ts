@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { Figure } from '../../../bench/runner/lane-record.ts';
 import { readRecords, type BenchRecord } from '../../../bench/runner/record.ts';
-import { decisionOf, judge, type Verdict } from '../../../bench/runner/verdict.ts';
-import { aLane, aRecord } from './some-record.ts';
+import { decisionOf, judge, type Verdict } from '../../../bench/judging/verdict.ts';
+import { aLane, aRecord } from '../runner/some-record.ts';
 
 const of = (verdicts: readonly Verdict[], id: string): Verdict => verdicts.find((one) => one.id === id) as Verdict;
 
@@ -27,7 +27,7 @@ function gate5(figure: string, values: Readonly<Record<number, number>>, contend
   });
 }
 
-describe('bench/runner/verdict', () => {
+describe('bench/judging/verdict', () => {
   it('judges the committed results of seam and split', () => {
     const first = Object.entries({ seam: 2, split: 1 })
       .flatMap(([name, count]) => readRecords(`bench/results/${name}.jsonl`).slice(0, count));
@@ -58,6 +58,17 @@ describe('bench/runner/verdict', () => {
     const alone = of(judge([disturbed]), 'S.decode');
     assert.deepEqual([alone.verdict, alone.value], ['not judged', '0.5']);
     assert.match(alone.why, /contended/);
+  });
+
+  it('judges by no record of another engine or processor than the newest one', () => {
+    const old = split(0.95);
+    const now = split(0.95, { at: '2026-01-02T00:00:00.000Z', contended: true });
+    const { context } = now;
+    assert.equal(of(judge([old, now]), 'S.decode').verdict, 'holds');
+    const rebuilt = { ...now, context: { ...context, engine: 'another engine' } };
+    assert.equal(of(judge([old, rebuilt]), 'S.decode').verdict, 'not judged');
+    const moved = { ...now, context: { ...context, machine: { ...context.machine, cpu: 'another processor' } } };
+    assert.equal(of(judge([old, moved]), 'S.decode').verdict, 'not judged');
   });
 
   it('leaves out a smoke run', () => {
