@@ -8,6 +8,8 @@ const ROUNDS = 5;
 const LONG = [{ aboveMs: 180_000, rounds: 2 }, { aboveMs: 60_000, rounds: 3 }];
 /** A round counts only when the probe took the same time, within this share, before and after it. */
 const PROBE_TOLERANCE = 0.1;
+/** Of a round's time the probe takes so much, before and after it: a moment says nothing of minutes. */
+const PROBE_SHARE = 0.1;
 /** How long a lane waits for other work on the machine to end. */
 const QUIET_MS = 120_000;
 
@@ -76,7 +78,7 @@ export async function runRounds<S extends string>(plan: RoundsPlan<S>): Promise<
   try {
     while (count(false) < wanted && count(true) < wanted) {
       const order = count(false) % 2 === 0 ? plan.systems : plan.systems.toReversed();
-      const round = await oneRound(plan, { order, n: all.length, probe });
+      const round = await oneRound(plan, { order, n: all.length, probe, lastMs: all.at(-1)?.round.wallMs ?? 0 });
       const disturbed = !smoke && Math.abs(round.probe - 1) > PROBE_TOLERANCE;
       all.push({ round, disturbed });
       if (!smoke && plan.rounds === undefined) {
@@ -121,11 +123,15 @@ interface RoundParts<S extends string> {
   readonly order: readonly S[];
   readonly n: number;
   readonly probe: Probe;
+  /** What the round before it took. */
+  readonly lastMs: number;
 }
 
-async function oneRound<S extends string>({ run, signal }: RoundsPlan<S>, { order, n, probe }: RoundParts<S>): Promise<Round<S>> {
+async function oneRound<S extends string>(
+  { run, signal }: RoundsPlan<S>, { order, n, probe, lastMs }: RoundParts<S>,
+): Promise<Round<S>> {
   const now = pressure();
-  const before = await probe.take(signal);
+  const before = await levelOf(probe, { overMs: lastMs * PROBE_SHARE, signal });
   const began = performance.now();
   const runs: Partial<Record<S, Measures>> = {};
   for (const system of order) {
@@ -133,6 +139,17 @@ async function oneRound<S extends string>({ run, signal }: RoundsPlan<S>, { orde
     runs[system] = await run(system, n);
   }
   const wallMs = performance.now() - began;
-  const after = await probe.take(signal);
+  const after = await levelOf(probe, { overMs: wallMs * PROBE_SHARE, signal });
   return { order, probe: round(after / before), pressure: now, wallMs: Math.round(wallMs), runs: runs as Record<S, Measures> };
+}
+
+/** The mean of as many takes as fill that time, one at least. */
+async function levelOf(probe: Probe, { overMs, signal }: { overMs: number; signal: AbortSignal }): Promise<number> {
+  let sum = 0;
+  let n = 0;
+  while (n === 0 || sum < overMs) {
+    sum += await probe.take(signal);
+    n++;
+  }
+  return sum / n;
 }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { setTimeout } from 'node:timers/promises';
 import type { Probe } from '../../../bench/runner/probe.ts';
 import { ratioOf, ratioOfValues, runRounds, type RoundsPlan } from '../../../bench/runner/rounds.ts';
 
@@ -59,6 +60,15 @@ describe('bench/runner/rounds', () => {
   it('keeps a round whose probe moved by less than a tenth, in either direction', async () => {
     const rounds = await runRounds(planned({ probe: new FakeProbe([100, 109, 100, 91, 100]), rounds: 2 }));
     assert.deepEqual([rounds.good.length, rounds.discarded.length], [2, 0]);
+  });
+
+  it('takes its probe for a tenth of a round, so that a moment does not discard what took minutes', async () => {
+    const probe = new FakeProbe([2, ...Array.from({ length: 1000 }, (_, i) => i % 2 === 0 ? 1.7 : 2.3)]);
+    const rounds = await runRounds(planned({ probe, rounds: 1, run: async () => {
+      await setTimeout(20);
+      return {};
+    } }));
+    assert.deepEqual([rounds.good.length, rounds.contended], [1, false]);
   });
 
   it('counts all rounds and calls the lane contended when too many were disturbed', async () => {
