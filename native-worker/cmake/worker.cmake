@@ -37,7 +37,7 @@ target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC
 add_library(meshnet_engine STATIC
   src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/lane.cpp src/lane_bundle.cpp src/lane_input.cpp
   src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/prefill_pace.cpp
-  src/sampler.cpp src/sampler_automaton.cpp src/sampler_grammar.cpp
+  src/sampler.cpp src/sampler_automaton.cpp src/sampler_budget.cpp src/sampler_grammar.cpp
   src/sampler_grammar_check.cpp src/scheduler.cpp src/tick.cpp src/trace.cpp)
 meshnet_ours(meshnet_engine)
 target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")

@@ -15,7 +15,7 @@ namespace {
 constexpr int kSessions = 7;
 constexpr int kVictim = 3;
 constexpr size_t kVictimPrompt = 30;
-constexpr uint32_t kAnswer = 20;        // of the victim
+constexpr uint32_t kAnswer = 20;       // of the victim
 constexpr uint32_t kMatesAnswer = 50;  // they are still at it when the victim falls
 
 struct Fault {
