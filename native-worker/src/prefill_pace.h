@@ -9,8 +9,8 @@
 
 namespace meshnet {
 
-// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes more
-// than half of it, because a prompt would starve otherwise.
+// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes
+// more than half of it, because a prompt would starve otherwise.
 inline constexpr uint64_t kTickTargetUs = 50'000;
 // Time of prefill beside a unit of time of decoding. A decoder then waits 2.25 times as long for its next token as
 // undisturbed, and a prompt takes 1.8 times as long as alone: each a tenth inside of what is promised (2.5 and 2).
