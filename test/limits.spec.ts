@@ -18,6 +18,10 @@ const ROWS: Record<string, { ts?: Key[]; native?: string[] }[]> = {
   'fields of a frame, nested ones too': [{ native: ['kMaxFieldsPerFrame'] }],
   'ids of a TurnTokens': [{ ts: ['tokensPerPiece'], native: ['kMaxTurnTokens'] }],
   grammar: [{ ts: ['grammarBytes'], native: ['kMaxGrammarBytes'] }],
+  "the tail's time for the grammar of a turn; more with each token": [
+    { native: ['kGrammarBurstMs'] },
+    { native: ['kGrammarTokenMs'] },
+  ],
   'top logprobs; logit biases': [
     { ts: ['topLogprobs'], native: ['kMaxLogprobs'] },
     { ts: ['logitBias'], native: ['kMaxLogitBias'] },
@@ -68,6 +72,7 @@ const UNITS: Record<string, number> = {
   KiB: 2 ** 10,
   MiB: 2 ** 20,
   GiB: 2 ** 30,
+  ms: 1,
   s: 1000,
   minutes: 60_000,
 };

@@ -8,6 +8,16 @@
 #include "bounds.h"
 
 namespace meshnet {
+namespace {
+
+// The longest that a stage says it computed for the step; 0: none says.
+uint64_t SlowestUs(const Frame & frame) {
+  uint64_t slowest = 0;
+  for (const auto & times : frame.times()) slowest = std::max<uint64_t>(slowest, times.compute_us());
+  return slowest;
+}
+
+}  // namespace
 
 EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed)
     : shard_(shard),
@@ -50,7 +60,11 @@ void EngineCore::OnFrame(const LaneKey & key, uint64_t instance, Port from, Fram
   OnLane(key, instance, [&](Entry & entry) -> Status {
     const bool turn = frame.has_turn();
     const uint64_t stale = entry.lane.stale_frames();
-    if (Status s = entry.lane.OnFrame(from, std::move(frame), NowUs()); !s.ok()) return s;
+    const uint64_t now = NowUs();
+    const bool away = entry.lane.in_ring();
+    const uint64_t slowest = away ? SlowestUs(frame) : 0;
+    if (Status s = entry.lane.OnFrame(from, std::move(frame), now); !s.ok()) return s;
+    if (away && !entry.lane.in_ring()) pace_.Returned(entry.lane.sent_group(), now - entry.lane.sent_us(), slowest);
     meter_->Stale(entry.lane.stale_frames() - stale);
     const LaneSpec & spec = entry.lane.spec();
     if (!turn || !spec.tail) return {};
@@ -134,6 +148,8 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
     std::vector<Candidate> candidates;
     RingLoad load{.step_us = decode_us_};
     std::set<uint64_t> away;
+    uint64_t lost_us = UINT64_MAX;
+    bool prefill = false;
     wake_us_ = UINT64_MAX;
     for (auto & [key, entry] : lanes_) {
       const Lane & lane = entry->lane;
@@ -143,10 +159,16 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
         load.lanes++;
         load.shares += 1.0 / n_stages;
         load.n_stages = std::max(load.n_stages, n_stages);
+        const uint64_t lost = lane.in_ring() ? pace_.LostAt(lane.sent_us()) : UINT64_MAX;
+        if (lost > now_us) {
+          load.pace = &pace_;
+          lost_us = std::min(lost_us, lost);
+        }
       }
       if (lane.in_ring()) away.insert(lane.sent_group());
       auto candidate = lane.Ready();
       if (!candidate) continue;
+      prefill = prefill || !candidate->decode;
       candidate->lane = entries.size();
       entries.push_back(entry.get());
       candidates.push_back(*candidate);
@@ -162,6 +184,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
     wake_us_ = std::min(wake_us_, schedule.wake_us);
+    if (prefill) wake_us_ = std::min(wake_us_, lost_us);
     if (schedule.picks.empty()) return {};
 
     std::vector<TickLane> lanes;
@@ -172,6 +195,18 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
     }
     if (!lanes.empty()) return lanes;
   }
+}
+
+void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t took_us) {
+  uint32_t decode = 0;
+  uint32_t prefill = 0;
+  for (const TickLane & lane : lanes) {
+    (lane.run.phase == seam::v1::PHASE_DECODE ? decode : prefill) += lane.run.rows;
+  }
+  if (prefill == 0) decode_us_ = took_us;
+  if (!shard_->info().is_head) return;
+  pace_.Ran(decode, prefill, took_us);
+  if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0);
 }
 
 bool EngineCore::Tick() {
@@ -188,8 +223,8 @@ bool EngineCore::Tick() {
   } catch (const std::exception & e) {
     for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
   }
-  const auto decodes = [](const TickLane & lane) { return lane.run.phase == seam::v1::PHASE_DECODE; };
-  if (std::all_of(lanes.begin(), lanes.end(), decodes)) decode_us_ = NowUs() - now;
+  const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
+  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, NowUs() - now);
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
     if (!lane.status.ok()) {

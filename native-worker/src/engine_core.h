@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine.h"
 #include "sampler_grammar.h"
 #include "lane.h"
 #include "meter.h"
+#include "prefill_pace.h"
 #include "sampler.h"
 #include "scheduler.h"
 #include "tick.h"
@@ -66,6 +68,8 @@ class EngineCore final : public LaneEngine {
   void CloseIfDone(Entry & entry);
   void Expire(uint64_t now_us);
   std::vector<TickLane> Pick(uint64_t now_us);
+  // What a tick in which every lane ran has cost.
+  void Learn(std::span<const TickLane> lanes, uint64_t took_us);
 
   Shard * shard_;
   EngineParams params_;
@@ -76,6 +80,7 @@ class EngineCore final : public LaneEngine {
   TokenPieces pieces_;
   TickRunner runner_;
   GroupBook book_;
+  PrefillPace pace_;  // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
   uint64_t next_group_;
   uint64_t wake_us_ = UINT64_MAX;

@@ -101,8 +101,9 @@ class Lane {
   bool generating() const;
   // Head: a step is on its way and its token has not come.
   bool in_ring() const;
-  // Head: the tick that its last rows were in.
+  // Head: the tick that its last rows were in, and when they left.
   uint64_t sent_group() const { return sent_group_; }
+  uint64_t sent_us() const { return sent_us_; }
   // When the lane has waited too long; UINT64_MAX: it waits for nobody.
   uint64_t deadline_us() const;
 
@@ -145,6 +146,7 @@ class Lane {
   std::optional<int32_t> token_;  // head: sampled, to be run at kv_pos_
   GroupKey token_group_;
   uint64_t sent_group_ = 0;
+  uint64_t sent_us_ = 0;
   uint64_t ready_us_ = 0;                                               // head: since when its next step could run
   uint64_t waiting_since_us_ = 0;                                       // for somebody else's next move; 0: not waiting
   uint64_t blocked_since_us_ = 0;                                       // for credit; 0: not blocked

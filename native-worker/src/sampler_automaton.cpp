@@ -49,8 +49,10 @@ Matched Match(const llama_grammar_element * e, uint32_t code_point) {
 
 }  // namespace
 
-Grammar::Machine::Machine(llama_grammar_rules rules, size_t root) : rules_(std::move(rules)) {
+Grammar::Machine::Machine(llama_grammar_rules rules, size_t root, GrammarBudget::Clock clock)
+    : rules_(std::move(rules)), budget_(clock) {
   Clear();
+  Begin();
   std::vector<int32_t> stacks;
   for (const Element * e = rules_[root].data();;) {
     Expand(IsEnd(e) ? 0 : Push(e, 0), &stacks);
@@ -73,6 +75,7 @@ void Grammar::Machine::Clear() {
 
 void Grammar::Machine::Work(uint64_t n) {
   work_ += n;
+  budget_.Spend(n);
   if (work_ > kMaxWork) exhausted_ = true;
 }
 
@@ -87,7 +90,7 @@ int32_t Grammar::Machine::Push(const Element * top, int32_t below) {
 void Grammar::Machine::Expand(int32_t stack, std::vector<int32_t> * out) {
   std::vector<int32_t> todo = {stack};
   std::unordered_set<int32_t> seen;
-  while (!todo.empty() && !exhausted_) {
+  while (!todo.empty() && !exhausted()) {
     const int32_t current = todo.back();
     todo.pop_back();
     Work(1);
@@ -125,11 +128,12 @@ int32_t Grammar::Machine::SetOf(std::vector<int32_t> stacks) {
 }
 
 int32_t Grammar::Machine::Step(int32_t set, uint32_t code_point) {
-  if (set == kDead || exhausted_) return kDead;
+  budget_.Spend(1);
+  if (set == kDead || exhausted()) return kDead;
   const uint64_t key = uint64_t{static_cast<uint32_t>(set)} << 32 | code_point;
   if (const auto it = step_of_.find(key); it != step_of_.end()) return it->second;
   std::vector<int32_t> next;
-  for (size_t i = 0; i < sets_[static_cast<size_t>(set)].size() && !exhausted_; i++) {
+  for (size_t i = 0; i < sets_[static_cast<size_t>(set)].size() && !exhausted(); i++) {
     const int32_t stack = sets_[static_cast<size_t>(set)][i];
     if (stack == 0) continue;
     const Node node = nodes_[static_cast<size_t>(stack)];
@@ -137,7 +141,7 @@ int32_t Grammar::Machine::Step(int32_t set, uint32_t code_point) {
     Work(static_cast<uint64_t>(after - node.top));
     if (matches) Expand(IsEnd(after) ? node.below : Push(after, node.below), &next);
   }
-  if (exhausted_) return kDead;
+  if (exhausted()) return kDead;
   const int32_t result = SetOf(std::move(next));
   step_of_[key] = result;
   if (step_of_.size() > kMaxSteps) exhausted_ = true;
@@ -168,7 +172,7 @@ bool Grammar::Machine::CanMatch(int32_t set, uint32_t low, uint32_t high) {
 int32_t Grammar::Machine::Compact(int32_t set) {
   const bool roomy = nodes_.size() < kMaxNodes / 2 && sets_.size() < kMaxSets / 2 && n_in_sets_ < kMaxInSets / 2 &&
                      step_of_.size() < kMaxSteps / 2;
-  if (roomy || exhausted_) return set;
+  if (roomy || exhausted()) return set;
   std::vector<std::vector<const Element *>> kept;
   for (const int32_t stack : sets_[static_cast<size_t>(set)]) {
     auto & tops = kept.emplace_back();

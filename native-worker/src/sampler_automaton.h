@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sampler_budget.h"
 #include "sampler_grammar.h"
 
 namespace meshnet {
@@ -21,7 +22,7 @@ class Grammar::Machine {
  public:
   static constexpr int32_t kDead = 0;  // the set without a stack
 
-  Machine(llama_grammar_rules rules, size_t root);
+  Machine(llama_grammar_rules rules, size_t root, GrammarBudget::Clock clock);
 
   int32_t start() const { return start_; }
   // The set after a code point; kDead when nothing matches, or when a limit was passed.
@@ -30,10 +31,18 @@ class Grammar::Machine {
   bool CanEnd(int32_t set) const;
   // Some code point in [low, high] may come next.
   bool CanMatch(int32_t set, uint32_t low, uint32_t high);
-  // A new token is looked at: work is counted from here.
-  void Begin() { work_ = 0; }
+  // A new token is looked at: work and time are counted from here, to Pause.
+  void Begin() {
+    work_ = 0;
+    budget_.Begin();
+  }
+  void Pause() { budget_.Look(); }
+  // A token was accepted: the next one has time of its own.
+  void Refill() { budget_.Refill(); }
   // True once a limit was passed: the sets are not to be trusted any more.
-  bool exhausted() const { return exhausted_; }
+  bool exhausted() const { return exhausted_ || late(); }
+  // It was the time.
+  bool late() const { return budget_.exhausted(); }
   // Forgets all sets but this one when memory fills up; gives its new number.
   int32_t Compact(int32_t set);
 
@@ -66,6 +75,7 @@ class Grammar::Machine {
   std::unordered_map<uint64_t, int32_t> step_of_;
   size_t n_in_sets_ = 0;
   uint64_t work_ = 0;
+  GrammarBudget budget_;
   int32_t start_ = kDead;
   bool exhausted_ = false;
 };

@@ -51,19 +51,23 @@ const std::string & TokenPieces::of(int32_t token) {
 Grammar::Grammar(TokenPieces * pieces) : pieces_(pieces) {}
 Grammar::~Grammar() = default;
 
-Status Grammar::Create(const std::string & text, TokenPieces * pieces, std::unique_ptr<Grammar> * out) {
+Status Grammar::Create(const std::string & text, TokenPieces * pieces, std::unique_ptr<Grammar> * out,
+                       GrammarBudget::Clock clock) {
   llama_grammar_rules rules;
   size_t root = 0;
   if (Status s = ParseGrammar(text, pieces->vocab(), &rules, &root); !s.ok()) return s;
+  (void)pieces->sorted();  // read at the first use, which is not this grammar's to pay for
   std::unique_ptr<Grammar> grammar(new Grammar(pieces));
-  grammar->machine_ = std::make_unique<Machine>(std::move(rules), root);
+  grammar->machine_ = std::make_unique<Machine>(std::move(rules), root, clock);
   grammar->state_.set = grammar->machine_->start();
   if (Status s = grammar->Checked(); !s.ok()) return s;
   *out = std::move(grammar);
   return {};
 }
 
-Status Grammar::Checked() const {
+Status Grammar::Checked() {
+  machine_->Pause();
+  if (machine_->late()) return {Code::kGrammarInvalid, "the grammar takes too long"};
   if (machine_->exhausted()) return {Code::kGrammarInvalid, "the grammar is too ambiguous"};
   return {};
 }
@@ -135,7 +139,9 @@ Status Grammar::Accept(int32_t token) {
   if (llama_vocab_is_eog(pieces_->vocab(), token)) return {};
   for (const char byte : pieces_->of(token)) state_ = After(state_, static_cast<unsigned char>(byte));
   state_.set = machine_->Compact(state_.set);
-  return Checked();
+  const Status status = Checked();
+  machine_->Refill();
+  return status;
 }
 
 }  // namespace meshnet

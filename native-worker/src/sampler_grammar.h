@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sampler_budget.h"
 #include "status.h"
 
 struct llama_vocab;
@@ -42,11 +43,13 @@ class TokenPieces {
 
 class Grammar {
  public:
-  // `pieces` outlives it. kGrammarInvalid: see ParseGrammar.
-  static Status Create(const std::string & text, TokenPieces * pieces, std::unique_ptr<Grammar> * out);
+  // `pieces` outlives it. `clock` is what its time is taken by. kGrammarInvalid: see ParseGrammar.
+  static Status Create(const std::string & text, TokenPieces * pieces, std::unique_ptr<Grammar> * out,
+                       GrammarBudget::Clock clock = ThreadCpuUs);
   ~Grammar();
 
-  // kGrammarInvalid from each of these: the grammar has become too costly; the object is of no more use.
+  // kGrammarInvalid from each of these: the grammar is too ambiguous or takes too long; the object is of no more
+  // use.
   Status Fits(int32_t token, bool * fits);
   // For every token.
   Status Allowed(std::vector<bool> * allowed);
@@ -64,7 +67,8 @@ class Grammar {
   explicit Grammar(TokenPieces * pieces);
   State After(State state, unsigned char byte);
   bool Alive(const State & state);
-  Status Checked() const;
+  // Ends a piece of work that the machine began.
+  Status Checked();
 
   TokenPieces * pieces_;
   std::unique_ptr<Machine> machine_;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "prefill_pace.h"
+
 namespace meshnet {
 namespace {
 
@@ -76,6 +78,7 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   const auto groups = Groups(candidates, [](const Candidate & c) { return c.decode; });
   std::vector<const Candidate *> decode;
   std::vector<const Candidate *> prefill;
+  bool gathering = false;
   for (const Candidate & c : candidates) {
     if (!c.complete || c.blocked) continue;
     if (!c.decode) {
@@ -87,6 +90,7 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
       decode.push_back(&c);
     } else {
       schedule.wake_us = std::min(schedule.wake_us, due);
+      gathering = true;
     }
   }
 
@@ -105,6 +109,10 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   const size_t n_decode = std::min<size_t>({decode.size(), cap, left});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
+  if (load.pace != nullptr) {
+    // A tick of prefill alone would make a group late that is about to be whole.
+    left = gathering && n_decode == 0 ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), load.n_stages, left);
+  }
   for (const Candidate * c : prefill) {
     if (left == 0) break;
     const uint32_t rows = std::min(left, c->rows);

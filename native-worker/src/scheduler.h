@@ -11,6 +11,8 @@
 
 namespace meshnet {
 
+class PrefillPace;
+
 // The head tick that a unit belongs to, as its frames say. A hint: it decides how long to wait, never how much to take.
 struct GroupKey {
   uint64_t number = 0;
@@ -61,15 +63,17 @@ struct RingLoad {
   uint32_t n_stages = 1;  // of the longest ring
   uint32_t away = 0;      // groups on their way round
   uint64_t step_us = 0;   // how long a tick of decoding took last
+  // Of prefill, while somebody waits for tokens; nullptr: it fills the tick.
+  const PrefillPace * pace = nullptr;
 };
 
 // How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
 // up to the four rows that the kernels like where that leaves a group for every stage.
 uint32_t DecodeCap(const RingLoad & load);
 
-// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows. Lanes that went
-// round as one group are waited for, wait_us at most. Groups that have come apart grow together again: while every stage
-// has one to work on, fewer lanes than the cap wait for others that come back, two ticks at most.
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Lanes
+// that went round as one group are waited for, wait_us at most. Groups that have come apart grow together again: while
+// every stage has one to work on, fewer lanes than the cap wait for others that come back, two ticks at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
                       uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
 

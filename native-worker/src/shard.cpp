@@ -100,6 +100,8 @@ struct Shard::Impl {
   llama_context_ptr ctx;
   llama_memory_t memory = nullptr;
   uint32_t n_logits_max = 0;
+  std::function<bool(std::span<const Row>)> give_up;
+  bool giving_up = false;  // asked after each operation of the running Decode
 
   // The batch of the running Decode, in the arrays that llama.cpp reads.
   std::vector<llama_token> tokens;
@@ -184,6 +186,11 @@ Status Shard::Impl::CreateContext(const ShardParams & p) {
   cp.offload_kqv = false;
   cp.op_offload = false;
   cp.no_perf = true;
+  if (p.give_up) {
+    give_up = p.give_up;
+    cp.abort_callback = [](void * self) { return static_cast<const Impl *>(self)->giving_up; };
+    cp.abort_callback_data = this;
+  }
   ctx.reset(llama_init_from_model(model.get(), cp));
   if (!ctx) return {Code::kNoCapacity, "no memory for the context: " + last_error};
   memory = llama_get_memory(ctx.get());
@@ -289,6 +296,7 @@ Status Shard::Decode(std::span<const Row> rows, const float * boundary_in) {
   batch.n_seq_id = m.n_seq_ids.data();
   batch.seq_id = m.seq_ids.data();
   batch.logits = m.outputs.data();
+  m.giving_up = m.give_up && m.give_up(rows);
 
   try {
     const int32_t result = llama_decode(m.ctx.get(), batch);
@@ -299,7 +307,7 @@ Status Shard::Decode(std::span<const Row> rows, const float * boundary_in) {
     llama_synchronize(m.ctx.get());
     if (!m.info.is_tail) m.boundary = llama_get_embeddings_layer_inp(m.ctx.get(), m.info.layer_last);
   } catch (const std::exception & e) {
-    return {Code::kInternal, std::string("llama_decode threw: ") + e.what()};
+    return {Code::kDecodeFailed, std::string("llama_decode threw: ") + e.what()};
   }
   m.n_rows = rows.size();
   return Status::Ok();

@@ -17,6 +17,14 @@ struct llama_vocab;
 
 namespace meshnet {
 
+// One position of one sequence in a decode.
+struct Row {
+  int32_t token = 0;        // used by the head only
+  int32_t pos = 0;          // REQUIRES: next position of the sequence at this shard
+  int32_t seq = 0;          // 0 .. n_seq_max-1
+  bool want_logits = false; // tail only
+};
+
 struct ShardParams {
   std::string model_path;
   int32_t layer_first = 0;
@@ -29,6 +37,8 @@ struct ShardParams {
   uint32_t poll = 0;         // how long threads spin for work before they sleep, 0 to 100; spinning starves neighbours
   std::string kv_type = "f16";                 // f16 or f32
   std::function<bool(float)> on_progress;      // 0..1, never decreasing; false stops the load
+  // For tests of what a failed decode costs: true breaks the decode of these rows off while it computes.
+  std::function<bool(std::span<const Row>)> give_up{};
 };
 
 // What was loaded, measured after the load. Sizes in bytes.
@@ -50,14 +60,6 @@ struct ShardInfo {
   uint64_t scratch_bytes = 0;   // compute buffers
   bool is_head = false;         // first == 0: owns the token embedding, input is tokens
   bool is_tail = false;         // last == n_layer: owns final norm and output head, output is logits
-};
-
-// One position of one sequence in a decode.
-struct Row {
-  int32_t token = 0;        // used by the head only
-  int32_t pos = 0;          // REQUIRES: next position of the sequence at this shard
-  int32_t seq = 0;          // 0 .. n_seq_max-1
-  bool want_logits = false; // tail only
 };
 
 class Shard {

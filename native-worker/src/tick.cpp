@@ -4,6 +4,19 @@
 #include <stdexcept>
 
 namespace meshnet {
+namespace {
+
+// Runs `step`: what throws fails the one lane that it was for, not the tick.
+template <typename Step>
+Status Guarded(Code code, Step step) {
+  try {
+    return step();
+  } catch (const std::exception & e) {
+    return {code, e.what()};
+  }
+}
+
+}  // namespace
 
 uint64_t NowUs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -16,6 +29,10 @@ void TickRunner::Run(std::span<TickLane> lanes) {
   if (status.ok()) {
     times.compute_us = NowUs() - times.start_us;
     Deliver(lanes, times);
+    return;
+  }
+  if (lanes.size() == 1) {
+    lanes.front().status = status;
     return;
   }
   for (TickLane & lane : lanes) lane.status = Restore(lane);
@@ -33,17 +50,15 @@ void TickRunner::Run(std::span<TickLane> lanes) {
 }
 
 Status TickRunner::Decode(std::span<TickLane> lanes) {
-  rows_.clear();
-  input_.clear();
-  for (const TickLane & lane : lanes) {
-    if (Status s = sequences_->Apply(lane.lane->spec().seq); !s.ok()) return s;
-    lane.lane->Fill(lane.run, &rows_, &input_);
-  }
-  try {
+  return Guarded(Code::kDecodeFailed, [&]() -> Status {
+    rows_.clear();
+    input_.clear();
+    for (const TickLane & lane : lanes) {
+      if (Status s = sequences_->Apply(lane.lane->spec().seq); !s.ok()) return s;
+      lane.lane->Fill(lane.run, &rows_, &input_);
+    }
     return shard_->Decode(rows_, input_.empty() ? nullptr : input_.data());
-  } catch (const std::exception & e) {
-    return {Code::kDecodeFailed, e.what()};
-  }
+  });
 }
 
 Status TickRunner::Restore(const TickLane & lane) {
@@ -93,10 +108,10 @@ void TickRunner::Deliver(std::span<TickLane> lanes, TickTimes times) {
     const uint64_t now = NowUs();
     times.serialize_us = now - computed_us;
     if (!lane.lane->spec().tail) {
-      lane.status = lane.lane->Forward(lane.run, {output, n}, times);
+      lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Forward(lane.run, {output, n}, times); });
       output += n;
     } else if (lane.status.ok() && lane.run.wants_logits) {
-      lane.status = lane.lane->Emit(lane.run, drawn[i], times, n_drawn, now);
+      lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Emit(lane.run, drawn[i], times, n_drawn, now); });
     }
   }
   meter_->Tick(decoded, prefilled, times.compute_us);

@@ -32,7 +32,9 @@ class TickRunner {
       : shard_(shard), sequences_(sequences), meter_(meter), on_tick_(std::move(on_tick)) {}
 
   // Runs the lanes in their order as one batch. When that fails, each of them is put back to where it was and tried
-  // alone; one that fails again gets kDecodeFailed.
+  // alone; one that fails again, or had no mates, gets the status: kDecodeFailed, kRewindLost, or what Shard::Decode
+  // refused. Nothing of a lane whose decode failed has left
+  // this stage.
   void Run(std::span<TickLane> lanes);
 
  private:

@@ -120,6 +120,11 @@ Ring::Ring(RingOptions options) : options_(std::move(options)) {
     params.n_ctx = options_.n_ctx;
     params.n_seq_max = options_.n_seq_max;
     params.n_ubatch = options_.n_ubatch;
+    if (options_.give_up) {
+      params.give_up = [this, stage = static_cast<uint32_t>(i)](std::span<const Row> rows) {
+        return options_.give_up(stage, rows);
+      };
+    }
     std::unique_ptr<Shard> shard;
     const Status status = Shard::Load(params, &shard);
     if (!status.ok()) throw std::runtime_error(status.message());

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,8 @@ struct RingOptions {
   uint32_t n_ubatch = 64;
   EngineParams params{};
   seam::v1::DType dtype = seam::v1::DTYPE_F32;
+  // Which decodes of a stage are to fail while they compute.
+  std::function<bool(uint32_t stage, std::span<const Row>)> give_up{};
 };
 
 // Frames that a test may lose or change on their way from one stage to the next.

@@ -9,11 +9,17 @@
 #include <set>
 
 #include "engine_ring.h"
+#include "sampler_budget.h"
 #include "sampler_grammar.h"
 #include "lane_turn.h"
 
 namespace meshnet {
 namespace {
+
+// Goes on by a step whenever somebody looks.
+uint64_t g_clock_us = 0;
+uint64_t g_clock_step_us = 0;
+uint64_t SteppingClock() { return g_clock_us += g_clock_step_us; }
 
 class SamplerTest : public testing::Test {
  protected:
@@ -188,7 +194,9 @@ TEST_F(SamplerTest, AllowsWhatLlamaAllows) {
   for (const std::string & text : grammars) {
     SCOPED_TRACE(text);
     std::unique_ptr<Grammar> ours;
-    ASSERT_TRUE(Grammar::Create(text, pieces_.get(), &ours).ok());
+    // Looking at every token, one by one, takes longer than a turn may.
+    const auto still = [] { return uint64_t{0}; };
+    ASSERT_TRUE(Grammar::Create(text, pieces_.get(), &ours, still).ok());
     llama_sampler * theirs = llama_sampler_init_grammar(shard_->vocab(), text.c_str(), "root");
     ASSERT_NE(theirs, nullptr);
     std::mt19937 random(7);
@@ -246,6 +254,42 @@ TEST_F(SamplerTest, SpellsACharacterByItsBytes) {
   ASSERT_TRUE(grammar->Accept(3 + 0xA9).ok());
   ASSERT_TRUE(grammar->Fits(llama_vocab_eos(shard_->vocab()), &end).ok());
   EXPECT_TRUE(end);
+}
+
+TEST_F(SamplerTest, EndsAGrammarThatTakesTooLong) {
+  constexpr int32_t kToken = 3 + 'a';  // this vocabulary's byte token
+  g_clock_step_us = 1000;
+  std::unique_ptr<Grammar> grammar;
+  ASSERT_TRUE(Grammar::Create("root ::= [a-z]+", pieces_.get(), &grammar, SteppingClock).ok());
+  const auto go_on = [&] {
+    bool fits = false;
+    if (Status s = grammar->Fits(kToken, &fits); !s.ok()) return s.code();
+    EXPECT_TRUE(fits);
+    return grammar->Accept(kToken).code();
+  };
+  // 2 ms a token: as long as it likes.
+  for (int i = 0; i < 1000; i++) ASSERT_EQ(go_on(), Code::kOk);
+  // 60 ms a token: until what was given at first is used up.
+  g_clock_step_us = 30'000;
+  int n = 0;
+  Code code = Code::kOk;
+  for (; n < 100 && code == Code::kOk; n++) code = go_on();
+  EXPECT_EQ(code, Code::kGrammarInvalid);
+  EXPECT_GT(n, 3);
+  EXPECT_LT(n, 8);
+  EXPECT_EQ(go_on(), Code::kGrammarInvalid);
+}
+
+TEST(GrammarBudget, LooksAtTheClockWhileALongPieceOfWorkGoesOn) {
+  g_clock_step_us = 100'000;
+  GrammarBudget budget(SteppingClock);
+  budget.Begin();
+  for (int i = 0; i < 100; i++) budget.Spend(1);
+  EXPECT_FALSE(budget.exhausted());
+  for (int i = 0; i < 3; i++) budget.Spend(1'000'000);
+  EXPECT_TRUE(budget.exhausted());
+  budget.Refill();  // too late
+  EXPECT_TRUE(budget.exhausted());
 }
 
 TEST_F(SamplerTest, RefusesLogitsThatAreNotFinite) {

@@ -1,0 +1,69 @@
+// PrefillPace: how many rows of prompts a head may put into a tick while others decode, from what its ticks and the way
+// round the ring have cost so far. Threads: pure bookkeeping; the engine thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+
+namespace meshnet {
+
+// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes
+// more than half of it, because a prompt would starve otherwise.
+inline constexpr uint64_t kTickTargetUs = 50'000;
+// Time of prefill beside a unit of time of decoding. A decoder then waits 2.25 times as long for its next token as
+// undisturbed, and a prompt takes 1.8 times as long as alone: each a tenth inside of what is promised (2.5 and 2).
+inline constexpr double kPrefillShare = 1.25;
+// Below it a tick's own overhead is what counts.
+inline constexpr uint64_t kMinPrefillUs = 2'000;
+// Rows of the first prompt, whose cost is unknown.
+inline constexpr uint32_t kFirstRows = 16;
+// Rows that kernels work on together: a tick is filled up to a multiple.
+inline constexpr uint32_t kKernelRows = 4;
+// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill.
+inline constexpr uint64_t kBelievedTicks = 64;
+// Groups with prefill on their way at most, whatever the stages claim about their times.
+inline constexpr size_t kMaxPrefillGroups = 64;
+// A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
+inline constexpr uint64_t kLostUs = 1'000'000;
+
+class PrefillPace {
+ public:
+  // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
+  // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
+  uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
+
+  // A tick is over in which every lane ran.
+  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us);
+  // The tick's output has gone to the next stage. Group numbers grow.
+  void Sent(uint64_t group, bool prefill);
+  // A token of the group is back. Every stage runs groups in order, so those before it are through too. `slowest_us`:
+  // the longest that a stage computed for it; 0: not said.
+  void Returned(uint64_t group, uint64_t away_us, uint64_t slowest_us);
+
+  // When a lane that left at `sent_us` counts as lost.
+  uint64_t LostAt(uint64_t sent_us) const;
+
+ private:
+  struct Step {
+    double us = 0;
+    uint64_t tick = 0;  // of the last measurement
+  };
+
+  double StepUs(uint32_t decode_rows) const;
+  size_t MaxGroups(uint32_t n_stages) const;
+
+  std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
+  uint64_t n_ticks_ = 0;
+  uint32_t last_decode_rows_ = 0;
+  double row_us_ = 0;  // what a row of prefill adds to a tick; 0: not known
+
+  std::deque<uint64_t> on_way_;  // groups with prefill that have not come back, oldest first
+  uint64_t newest_ = 0;
+  uint64_t quiet_from_ = 0;  // the first group that no prefill was ahead of
+  double away_us_ = 0;       // a trip round the ring without prefill on the way
+  double slowest_us_ = 0;    // the slowest stage's part of it
+};
+
+}  // namespace meshnet

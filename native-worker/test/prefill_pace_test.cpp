@@ -1,0 +1,265 @@
+// PrefillPace alone, and with the head's scheduler in a ring whose ticks cost what a formula says.
+#include "prefill_pace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "scheduler.h"
+
+namespace meshnet {
+namespace {
+
+constexpr uint32_t kMaxRows = 256;
+
+TEST(PrefillPace, GivesPrefillASomewhatLargerShareThanDecoding) {
+  PrefillPace pace;
+  pace.Ran(0, 200, 20'000);
+  pace.Ran(4, 0, 10'000);
+  // 12.5 ms of rows that cost 0.1 ms, and decoding and prefill together in fours.
+  EXPECT_EQ(pace.Rows(4, 1, kMaxRows), 124U);
+  EXPECT_EQ(pace.Rows(4, 1, 60), 60U);
+}
+
+TEST(PrefillPace, KeepsToTheTickTargetAsFarAsPromptsAllow) {
+  PrefillPace pace;
+  pace.Ran(0, 200, 200'000);
+  pace.Ran(4, 0, 24'000);
+  EXPECT_EQ(pace.Rows(4, 1, kMaxRows), 24U);  // not the 30 of the share
+  PrefillPace slow;
+  slow.Ran(0, 200, 200'000);
+  slow.Ran(4, 0, 60'000);
+  EXPECT_EQ(slow.Rows(4, 1, kMaxRows), 60U);  // a prompt is no more than twice as slow
+}
+
+TEST(PrefillPace, MeasuresATickOfDecodingBeforeItAddsToIt) {
+  PrefillPace pace;
+  EXPECT_EQ(pace.Rows(0, 1, kMaxRows), kFirstRows);
+  EXPECT_EQ(pace.Rows(3, 1, kMaxRows), 0U);
+  pace.Ran(3, 0, 10'000);
+  EXPECT_GT(pace.Rows(3, 1, kMaxRows), 0U);
+  EXPECT_EQ(pace.Rows(4, 1, kMaxRows), 0U);
+  for (uint64_t i = 0; i < kBelievedTicks; i++) pace.Ran(3, 16, 20'000);
+  EXPECT_EQ(pace.Rows(3, 1, kMaxRows), 0U);
+  pace.Ran(3, 0, 10'000);
+  EXPECT_GT(pace.Rows(3, 1, kMaxRows), 0U);
+}
+
+TEST(PrefillPace, TakesBackWhatWasTooMuchAtOnceAndGivesMoreSlowly) {
+  PrefillPace pace;
+  pace.Ran(0, 100, 10'000);
+  pace.Ran(4, 0, 10'000);
+  const uint32_t before = pace.Rows(4, 1, kMaxRows);
+  pace.Ran(4, 100, 50'000);  // 0.4 ms a row
+  const uint32_t after = pace.Rows(4, 1, kMaxRows);
+  EXPECT_LE(after, before / 2);
+  pace.Ran(4, after, 10'000);  // nothing at all
+  const uint32_t later = pace.Rows(4, 1, kMaxRows);
+  EXPECT_GT(later, after);
+  EXPECT_LE(later, after * 5 / 4);
+}
+
+TEST(PrefillPace, KeepsNoMoreGroupsOnTheWayThanTheRingHasRoomFor) {
+  PrefillPace pace;
+  pace.Ran(0, 100, 10'000);
+  pace.Ran(1, 0, 10'000);
+  pace.Sent(1, true);
+  EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U);
+  pace.Sent(2, true);
+  EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
+  EXPECT_GT(pace.Rows(1, 3, kMaxRows), 0U);
+  pace.Returned(2, 100'000, 10'000);
+  EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U);
+
+  // 40 ms of way and 10 ms of computing: room for five at the other stage or on the way.
+  pace.Sent(3, false);
+  pace.Returned(3, 50'000, 10'000);
+  for (uint64_t group = 4; group < 10; group++) {
+    EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U) << group;
+    pace.Sent(group, true);
+  }
+  EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
+}
+
+TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
+  PrefillPace pace;
+  pace.Ran(1, 0, 10'000);
+  pace.Sent(1, true);
+  pace.Sent(2, false);
+  pace.Returned(1, 900'000, 10'000);
+  pace.Returned(2, 900'000, 10'000);  // left while the first was on its way
+  EXPECT_EQ(pace.LostAt(5), kLostUs + 5);
+  pace.Sent(3, false);
+  pace.Returned(3, 900'000, 10'000);
+  EXPECT_EQ(pace.LostAt(5), 3'600'005U);
+}
+
+TEST(PrefillPace, BelievesNoStageThatClaimsToNeedNoTime) {
+  PrefillPace pace;
+  pace.Ran(1, 0, 10'000);
+  pace.Sent(1, false);
+  pace.Returned(1, 1'000'000, 1);
+  for (uint64_t group = 2; group < 2 + kMaxPrefillGroups; group++) pace.Sent(group, true);
+  EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
+}
+
+TEST(ScheduleHead, HoldsPrefillBackForAGroupThatIsAboutToBeWhole) {
+  PrefillPace pace;
+  RingLoad load{.lanes = 2, .shares = 1, .n_stages = 2};
+  load.pace = &pace;
+  const Candidate decode{.lane = 0, .decode = true, .rows = 1, .group = {7, 2}, .since_us = 100};
+  const std::vector<Candidate> all = {decode, {.lane = 1, .rows = 40, .since_us = 50}};
+  const auto schedule = ScheduleHead(all, load, {}, kMaxRows, 200, 1000);
+  EXPECT_TRUE(schedule.picks.empty());
+  EXPECT_EQ(schedule.wake_us, 1100U);
+}
+
+// What is to hold of a prompt among decoders.
+constexpr double kMaxDecodeRatio = 2.5;
+constexpr double kMaxPrefillRatio = 2;
+
+// A head with its scheduler, and stages that run its groups in order. Times in microseconds.
+class SimulatedRing {
+ public:
+  SimulatedRing(std::vector<double> slowness, uint64_t delay_us, uint32_t n_decoders)
+      : slowness_(std::move(slowness)), delay_us_(delay_us), free_us_(slowness_.size(), 0), decoders_(n_decoders) {}
+
+  // Runs until the prompt is computed everywhere; gives how long that took. 0 rows: for `us`.
+  uint64_t Run(uint32_t prompt, uint64_t us = UINT64_MAX) {
+    const uint64_t start = now_us_;
+    prompt_ = prompt;
+    prompt_since_us_ = start;
+    for (const bool finite = prompt == 0; finite ? now_us_ - start < us : prompt_ > 0;) Step();
+    return (finish_us_ > start ? finish_us_ : now_us_) - start;
+  }
+  // 95 of 100 tokens since the last call came within this time of the one before.
+  double P95() {
+    std::sort(gaps_.begin(), gaps_.end());
+    const auto gap = static_cast<double>(gaps_.at(gaps_.size() * 95 / 100));
+    gaps_.clear();
+    return gap;
+  }
+
+ private:
+  struct Decoder {
+    bool away = false;
+    uint64_t sent_us = 0;
+    uint64_t group = 0;
+    uint64_t ready_us = 0;
+    uint64_t slowest_us = 0;
+    uint64_t seen_us = 0;  // its last token
+  };
+
+  // The weights, then rows; like a 1.1B model in halves.
+  static double Cost(uint32_t decode, uint32_t prefill) { return 8000 + 1500.0 * decode + 400.0 * prefill; }
+
+  void Step() {
+    std::vector<Candidate> all;
+    RingLoad load{.step_us = step_us_};
+    uint64_t next_us = UINT64_MAX;
+    std::vector<uint64_t> away;
+    for (size_t i = 0; i < decoders_.size(); i++) {
+      Decoder & d = decoders_[i];
+      if (d.away && d.ready_us <= now_us_) {
+        d.away = false;
+        if (slowness_.size() > 1) pace_.Returned(d.group, d.ready_us - d.sent_us, d.slowest_us);
+      }
+      load.lanes++;
+      load.shares += 1.0 / static_cast<double>(slowness_.size());
+      load.pace = &pace_;
+      if (d.away) {
+        away.push_back(d.group);
+        next_us = std::min(next_us, d.ready_us);
+      } else {
+        all.push_back({.lane = i, .decode = true, .rows = 1, .since_us = d.ready_us});
+      }
+    }
+    load.n_stages = static_cast<uint32_t>(slowness_.size());
+    std::sort(away.begin(), away.end());
+    load.away = static_cast<uint32_t>(std::unique(away.begin(), away.end()) - away.begin());
+    if (prompt_ > 0) all.push_back({.lane = decoders_.size(), .rows = prompt_, .since_us = prompt_since_us_});
+    const Schedule schedule = ScheduleHead(all, load, {}, kMaxRows, now_us_, 1000);
+    if (schedule.picks.empty()) {
+      now_us_ = std::max(now_us_ + 1, std::min(next_us, schedule.wake_us));
+      return;
+    }
+    RunTick(schedule.picks);
+  }
+
+  void RunTick(const std::vector<Pick> & picks) {
+    uint32_t decode = 0;
+    uint32_t prefill = 0;
+    for (const Pick & pick : picks) (pick.lane < decoders_.size() ? decode : prefill) += pick.rows;
+    const double cost = Cost(decode, prefill);
+    const auto took = static_cast<uint64_t>(cost * slowness_[0]);
+    const uint64_t group = ++groups_;
+    now_us_ += took;
+    if (prefill == 0) step_us_ = took;
+    pace_.Ran(decode, prefill, took);
+    if (slowness_.size() > 1) pace_.Sent(group, prefill > 0);
+    uint64_t at = now_us_;
+    uint64_t slowest = took;
+    for (size_t stage = 1; stage < slowness_.size(); stage++) {
+      const auto there = static_cast<uint64_t>(cost * slowness_[stage]);
+      free_us_[stage] = std::max(at + delay_us_, free_us_[stage]) + there;
+      at = free_us_[stage];
+      slowest = std::max(slowest, there);
+    }
+    finish_us_ = at;
+    if (slowness_.size() > 1) at += delay_us_;
+    prompt_ -= prefill;
+    prompt_since_us_ = now_us_;
+    for (const Pick & pick : picks) {
+      if (pick.lane >= decoders_.size()) continue;
+      Decoder & d = decoders_[pick.lane];
+      if (d.seen_us != 0) gaps_.push_back(at - d.seen_us);
+      d = {.away = true, .sent_us = now_us_, .group = group, .ready_us = at, .slowest_us = slowest, .seen_us = at};
+    }
+  }
+
+  std::vector<double> slowness_;  // of each stage
+  uint64_t delay_us_;
+  std::vector<uint64_t> free_us_;
+  std::vector<Decoder> decoders_;
+  PrefillPace pace_;
+  uint64_t now_us_ = 1;
+  uint64_t groups_ = 0;
+  uint64_t step_us_ = 0;
+  uint64_t finish_us_ = 0;
+  uint32_t prompt_ = 0;
+  uint64_t prompt_since_us_ = 0;
+  std::vector<uint64_t> gaps_;
+};
+
+struct Setting {
+  std::vector<double> slowness;
+  uint64_t delay_us;
+  uint32_t n_decoders;
+};
+
+class PacedRing : public testing::TestWithParam<Setting> {};
+
+TEST_P(PacedRing, ALongPromptAndItsNeighboursBothGoOn) {
+  const Setting & s = GetParam();
+  constexpr uint32_t kPrompt = 3500;
+  constexpr uint64_t kQuietUs = 5'000'000;
+  SimulatedRing alone(s.slowness, s.delay_us, 0);
+  const auto alone_us = static_cast<double>(alone.Run(kPrompt));
+  SimulatedRing ring(s.slowness, s.delay_us, s.n_decoders);
+  ring.Run(0, kQuietUs);
+  const double quiet = ring.P95();
+  const auto among_us = static_cast<double>(ring.Run(kPrompt));
+  EXPECT_LE(ring.P95() / quiet, kMaxDecodeRatio);
+  EXPECT_LE(among_us / alone_us, kMaxPrefillRatio);
+  ring.Run(0, kQuietUs);
+  EXPECT_LE(ring.P95() / quiet, 1.1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rings, PacedRing,
+                         testing::Values(Setting{{1}, 0, 1}, Setting{{1}, 0, 3}, Setting{{1, 1}, 0, 3},
+                                         Setting{{1, 1.5}, 0, 3}, Setting{{1, 1}, 20'000, 3},
+                                         Setting{{1, 1}, 20'000, 1}));
+
+}  // namespace
+}  // namespace meshnet
