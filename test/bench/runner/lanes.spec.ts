@@ -7,7 +7,7 @@ type Does = 'measures' | 'fails' | 'is not allowed' | 'has nothing';
 
 /** What each of the lanes does; `recovered` counts. */
 function planned(does: readonly Does[], more: Partial<LanesPlan<Does>> = {}): LanesPlan<Does> & { recovered: number } {
-  const plan = {
+  const plan: LanesPlan<Does> & { recovered: number } = {
     items: does.map((lane, i) => ({ lane, name: `${i}`, work: 1 })), smoke: false, recovered: 0,
     say: () => undefined, signal: new AbortController().signal,
     run: (lane: Does) => {
