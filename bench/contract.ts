@@ -131,11 +131,11 @@ export const THRESHOLDS: readonly Threshold[] = [
       { lane: { ...EIGHT, delay: 20 }, figure: 'jain_mesh8_20ms', atLeast: 0.95 },
       { lane: { ...MANY, delay: 50 }, figure: 'jain_mesh32_50ms', atLeast: 0.95 },
     ] },
-  { id: 'M.long.others', what: 'p95 token time of decoders beside a long prompt', bench: 'concurrency',
+  { id: 'M.others', what: 'p95 token time of decoders beside a long prompt', bench: 'concurrency',
     bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
       lane: { question: 'long', model: '1b', delay }, figure: `decoders_p95_over_undisturbed_${delay}ms`, atMost: 2.5,
     })) },
-  { id: 'M.long.own', what: 'time to its first token beside decoders', bench: 'concurrency',
+  { id: 'M.prompt', what: 'time to its first token beside decoders', bench: 'concurrency',
     bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
       lane: { question: 'long', model: '1b', delay }, figure: `long_first_token_over_alone_${delay}ms`, atMost: 2,
     })) },

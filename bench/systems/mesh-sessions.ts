@@ -18,7 +18,7 @@ export const Request = z.object({
 });
 export type Request = z.infer<typeof Request>;
 
-export type Generator = Pick<MeshnetNode, 'generate'>;
+export type GeneratingNode = Pick<MeshnetNode, 'generate'>;
 
 interface Session {
   readonly ids: number[];
@@ -35,7 +35,7 @@ type StageTimes = NonNullable<TokenEvent['times']>[number];
  * Every route is open before the first turn begins, so that all prompts are there together, as in one process. What came
  * before the last session's first token is none of the decoding that `decode_wall_ms` is the time of.
  */
-export async function answer(node: Generator, request: Request, signal: AbortSignal): Promise<object> {
+export async function answer(node: GeneratingNode, request: Request, signal: AbortSignal): Promise<object> {
   const cpu = process.cpuUsage();
   const began = performance.now();
   const routes = await Promise.all(request.prompts.map((ids) => generate(node, ids, request, signal)));
@@ -66,7 +66,7 @@ export async function answer(node: Generator, request: Request, signal: AbortSig
  * @throws {MeshnetError} INTERNAL when one of the others was over first
  */
 export async function answerBeside(
-  node: Generator, { late, ...request }: Request & Required<Pick<Request, 'late'>>, signal: AbortSignal,
+  node: GeneratingNode, { late, ...request }: Request & Required<Pick<Request, 'late'>>, signal: AbortSignal,
 ): Promise<object> {
   const routes = await Promise.all(request.prompts.map((ids) => generate(node, ids, request, signal)));
   const underWay = Promise.withResolvers<void>();
@@ -101,7 +101,7 @@ export async function answerBeside(
 }
 
 function generate(
-  node: Generator, ids: readonly number[], { output, sampling }: Request, signal: AbortSignal,
+  node: GeneratingNode, ids: readonly number[], { output, sampling }: Request, signal: AbortSignal,
 ): Promise<Generation> {
   return node.generate({
     model: MODEL, ids, maxTokens: output, logprobs: -1, ignoreEnd: true,
