@@ -25,7 +25,7 @@ system_packages=(
 )
 
 # What tests and benchmarks hold ours against, from the unpatched tree.
-stock_targets=(meshnet-reference meshnet-bench-whole llama-bench llama-quantize ggml-rpc-server)
+stock_targets=(meshnet-reference meshnet-bench-whole llama-bench llama-batched-bench llama-quantize ggml-rpc-server)
 
 say() { echo "setup: $*" >&2; }
 

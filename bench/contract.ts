@@ -34,11 +34,17 @@ export const GATE1 = {
   reference: { kl: 1e-5, difference: 5e-3 },
 } as const;
 
-/** One way, where gate 5 is measured. */
+/** One way, where meshes are measured. */
 export const DELAYS_MS = [0, 5, 20, 50] as const;
+
+/** Sessions at once, where a mesh is measured with many. */
+export const SESSIONS = [1, 2, 4, 8, 16, 32] as const;
 
 /** What a token may take above the whole model's time and two delays: the larger of the two. */
 export const R3_ALLOWANCE = { ms: 4, share: 0.05 } as const;
+
+/** One way, where a long prompt meets decoders. */
+export const LONG_PROMPT_DELAYS_MS = [0, 20] as const;
 
 /** Of one token and seam: a value of the boundary, and everything around it. */
 export const R6_BYTES = { perValue: 4, besides: 128 } as const;
@@ -50,6 +56,8 @@ export const MEMORY = { factor: 1.15, besidesMB: 96 } as const;
 export const REGRESSION = 0.97;
 
 const ONE_SESSION = { model: '1b', sessions: 1 } as const;
+const EIGHT = { model: '1b', sessions: 8 } as const;
+const MANY = { model: '1b', sessions: 32 } as const;
 
 function atEachDelay(figure: string, least: readonly [number, number, number, number]): Bound[] {
   return DELAYS_MS.map((delay, i) => ({ lane: { ...ONE_SESSION, delay }, figure, atLeast: least[i] as number }));
@@ -106,6 +114,31 @@ export const THRESHOLDS: readonly Threshold[] = [
     bounds: [{ lane: { model: '1b', delay: 20, sessions: 8 }, figure: 'decode/ours_over_local', atLeast: 1 }] },
   { id: 'R4.50', what: '32 sessions over one process at 50 ms', bench: 'gate5',
     bounds: [{ lane: { model: '1b', delay: 50, sessions: 32 }, figure: 'decode/ours_over_local', atLeast: 1.4 }] },
+
+  { id: 'M.stock', what: 'one process over stock, 8 sessions each', bench: 'concurrency',
+    bounds: [{ lane: { ...EIGHT, delay: 0 }, figure: 'one8_over_stock8', atLeast: 0.95 }] },
+  { id: 'M.8.0', what: '8 sessions over one process with 8', bench: 'concurrency',
+    bounds: [{ lane: { ...EIGHT, delay: 0 }, figure: 'mesh8_over_one8_0ms', atLeast: 1.5 }] },
+  { id: 'M.8.20', what: '8 sessions over one process with 8 at 20 ms', bench: 'concurrency',
+    bounds: [{ lane: { ...EIGHT, delay: 20 }, figure: 'mesh8_over_one8_20ms', atLeast: 1 }] },
+  { id: 'M.32.50', what: '32 sessions over one process with 8 at 50 ms', bench: 'concurrency',
+    bounds: [{ lane: { ...MANY, delay: 50 }, figure: 'mesh32_over_one8_50ms', atLeast: 1.4 }] },
+  { id: 'M.law', what: 'token time over what computing and delays allow', bench: 'concurrency',
+    bounds: [{ lane: { ...ONE_SESSION, delay: 20 }, figure: 'delay_law_20ms', atMost: 1 }] },
+  { id: 'M.fair', what: 'fairness of equal sessions', bench: 'concurrency',
+    bounds: [
+      { lane: { ...EIGHT, delay: 0 }, figure: 'jain_mesh8_0ms', atLeast: 0.95 },
+      { lane: { ...EIGHT, delay: 20 }, figure: 'jain_mesh8_20ms', atLeast: 0.95 },
+      { lane: { ...MANY, delay: 50 }, figure: 'jain_mesh32_50ms', atLeast: 0.95 },
+    ] },
+  { id: 'M.others', what: 'p95 token time of decoders beside a long prompt', bench: 'concurrency',
+    bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
+      lane: { question: 'long', model: '1b', delay }, figure: `decoders_p95_over_undisturbed_${delay}ms`, atMost: 2.5,
+    })) },
+  { id: 'M.prompt', what: 'time to its first token beside decoders', bench: 'concurrency',
+    bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
+      lane: { question: 'long', model: '1b', delay }, figure: `long_first_token_over_alone_${delay}ms`, atMost: 2,
+    })) },
 
   { id: 'P.direct', what: 'direct gRPC', sameAs: 'S.decode' },
   { id: 'P.bridge', what: 'frames over libp2p', bench: 'paths',

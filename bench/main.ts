@@ -10,6 +10,7 @@ import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/
 
 /** Loaded when it is asked for: judging needs none of what runs. */
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
+  concurrency: async () => (await import('./concurrency/concurrency.ts')).concurrency,
   gate1: async () => (await import('./gate1/gate1.ts')).gate1,
   gate5: async () => (await import('./gate5/gate5.ts')).gate5,
   seam: async () => (await import('./seam/seam.ts')).seam,

@@ -1,10 +1,10 @@
 import os from 'node:os';
-import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
 import { laneName, type LaneKey, type LaneRecord } from '../runner/lane-record.ts';
+import { runLanes } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
-import { Progress } from '../runner/progress.ts';
 import { flatRatios } from '../runner/record.ts';
 import { cheapFirst, contractLanes, laneKey, smokeLanes, work, type GateLane, type ModelName } from './lanes.ts';
 import { limitsOf } from './limits.ts';
@@ -17,12 +17,6 @@ import { prepareWeights, type Weights } from './weights.ts';
 
 /** Of one of the two, in the measure of `work`. */
 const QUESTION_WORK = 500_000;
-
-/** A lane that was asked for and could not be measured. */
-export interface Skipped {
-  readonly lane: string;
-  readonly why: string;
-}
 
 /**
  * Gate 1: the Transformers recipe against whole-model llama.cpp on all cores, and what each number format costs in
@@ -47,38 +41,29 @@ export const gate1: Bench = async (options: BenchOptions) => {
   }
   say('what this machine can do at most');
   const limits = await measureLimits({ cores, signal, ...(smoke ? { seconds: 0.01 } : {}) });
-  const progress = new Progress(
-    items.map((item) => ({ name: laneName(item.key), work: item.work })),
-    say,
-  );
-  const measured: LaneRecord[] = [];
   const engines: Record<string, string> = {};
-  const skipped: Skipped[] =
-    reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : [];
-  for (const [i, item] of items.entries()) {
-    const steps = progress.lane(i);
-    const parts = { weights: weights.get(item.model) as Weights, reference, cores };
-    try {
+  const { lanes: measured, skipped: failed } = await runLanes({
+    items: items.map((item) => ({ lane: item, name: laneName(item.key), work: item.work })),
+    smoke,
+    say,
+    signal,
+    run: async (item, steps) => {
+      const parts = { weights: weights.get(item.model) as Weights, reference, cores };
       if (item.question !== undefined) {
-        if (item.question === 'agreement' || reference !== undefined) {
-          measured.push(await answer(item.question, { ...parts, signal, say: steps.say }));
-        }
+        const possible = item.question === 'agreement' || reference !== undefined;
+        const record = possible ? await answer(item.question, { ...parts, signal, say: steps.say }) : undefined;
         steps.progress(1, 1);
-        continue;
+        return record;
       }
       const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      measured.push({ ...record, ...(await limitsOf(item.lane, { record, weights: parts.weights, machine: limits })) });
-    } catch (err) {
-      if (smoke) {
-        throw err;
-      }
-      // Lanes that took an hour are not lost with another one, nor by Ctrl-C.
-      const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
-      skipped.push({ lane: laneName(item.key), why: `${code}: ${message}` });
-      steps.say(`skipped: ${message}`);
-    }
-  }
+      return { ...record, ...(await limitsOf(item.lane, { record, weights: parts.weights, machine: limits })) };
+    },
+  });
+  const skipped = [
+    ...(reference === undefined ? [{ lane: 'every Transformers system', why: `not installed; ${INSTALL}` }] : []),
+    ...failed,
+  ];
   const lanes = inOrder(measured, smoke);
   return {
     bench: 'gate1',

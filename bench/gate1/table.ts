@@ -1,14 +1,13 @@
 import { GATE1 } from '../contract.ts';
-import { medianOf } from '../runner/figures.ts';
-import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
+import { cellText, figureText, stateText } from '../runner/figures.ts';
+import { laneName, type LaneRecord } from '../runner/lane-record.ts';
+import type { RanLanes } from '../runner/lanes.ts';
 import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
 import { decide, type Decision } from '../judging/gate1-decision.ts';
 import type { SystemLimits } from './limits.ts';
 
-export interface TableParts {
-  readonly lanes: readonly LaneRecord[];
-  readonly skipped: readonly { readonly lane: string; readonly why: string }[];
+export interface TableParts extends RanLanes {
   readonly smoke: boolean;
 }
 
@@ -27,20 +26,14 @@ function decisionLines({ decision, why, findings }: Decision): string[] {
 }
 
 function ofLane(lane: LaneRecord): string[] {
-  const { key, systems, rounds, discarded, contended, long, ratios } = lane;
-  const state = [
-    `${rounds.length} rounds`,
-    `${discarded.length} discarded`,
-    ...(long ? ['long'] : []),
-    ...(contended ? ['CONTENDED: judged by nothing'] : []),
-  ];
-  const cell = (system: string, measure: string): string => String(round(medianOf(lane, system, measure), 3));
+  const { key, systems, ratios } = lane;
+  const cell = (system: string, measure: string): string => cellText(lane, system, measure);
   const share = (system: string, of: keyof SystemLimits): string => {
     const limit = (lane.limits?.[system] as SystemLimits | undefined)?.[of];
     return limit === undefined ? '–' : `${(limit.share * 100).toFixed(0)} % ${limit.binds}`;
   };
   return [
-    `${laneName(key)}: ${state.join(', ')}`,
+    `${laneName(key)}: ${stateText(lane)}`,
     ...columns([
       [
         '  system',
@@ -63,7 +56,7 @@ function ofLane(lane: LaneRecord): string[] {
         share(system, 'prefill'),
       ]),
     ]),
-    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
+    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, figureText(figure)])),
     ...columns((lane.budget ?? []).map(({ part, ms }) => [`  ${part}`, `${round(ms, 3)} ms`])),
     ...(lane.notes ?? []).map((note) => `  ${note}`),
   ];
@@ -72,13 +65,7 @@ function ofLane(lane: LaneRecord): string[] {
 function ofQuestion({ key, ratios, notes = [] }: LaneRecord): string[] {
   return [
     laneName(key),
-    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
+    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, figureText(figure)])),
     ...notes.map((note) => `  ${note}`),
   ];
-}
-
-function shown(figure: Figure): string {
-  return typeof figure === 'number'
-    ? String(round(figure))
-    : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
 }

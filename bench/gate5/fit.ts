@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { isMeshnetError, MeshnetError } from '../../src/errors.ts';
+import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
 import { LineSystem } from '../systems/line-system.ts';
@@ -10,7 +11,6 @@ import { loopback } from '../systems/place.ts';
 import type { System } from '../systems/system.ts';
 import { laneKey, type Gate5Lane } from './lanes.ts';
 import { MemoryLimit } from './memory-limit.ts';
-import { UBATCH } from './systems.ts';
 
 /** Starting and a short answer take a tenth of it without a limit; what thrashes for longer has not finished. */
 const FINISH_MS = 180_000;

@@ -1,19 +1,21 @@
-import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
+import { limitsOf } from '../mesh/limits.ts';
+import { prepareModel, type Model } from '../mesh/model.ts';
+import type { Network } from '../mesh/network.ts';
+import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
+import { runLanes, type Skipped } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
-import { Progress, type LaneProgress } from '../runner/progress.ts';
+import type { LaneProgress } from '../runner/progress.ts';
 import { flatRatios } from '../runner/record.ts';
 import { DelayLine } from '../wan/delay-line.ts';
 import { runFit } from './fit.ts';
 import { contractLanes, laneKey, nameOf, smokeLanes, work, type Gate5Lane, type SpeedLane } from './lanes.ts';
-import { limitsOf } from './limits.ts';
-import { prepareModel, type Model } from './model.ts';
 import { Rig } from './rig.ts';
 import { runLane } from './run-lane.ts';
-import { UBATCH } from './systems.ts';
-import { slopes, tableOf, type Skipped } from './table.ts';
+import { slopes, tableOf } from './table.ts';
 
 /**
  * Gate 5: the mesh against llama.cpp RPC and one process, over a delay line: speed, what a token costs a link, memory,
@@ -25,48 +27,36 @@ export const gate5: Bench = async (options: BenchOptions) => {
   if (wanted.length === 0) {
     throw new MeshnetError('CONFIG_INVALID', 'no lane of gate5 has that name', { details: { field: '--lanes' } });
   }
-  const { items, skipped } = await possible(wanted);
+  const { items, impossible } = await possible(wanted);
   const model = await prepareModel(smoke ? 'generated' : '1b', { say, signal });
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
   const run = new Run({ model, limits, options, speedLanes: items.filter((lane) => lane.kind !== 'fit') });
-  const progress = new Progress(items.map((lane) => ({ name: nameOf(lane), work: work(lane) })), say);
-  const lanes: LaneRecord[] = [];
   try {
-    for (const [i, lane] of items.entries()) {
-      const steps = progress.lane(i);
-      try {
-        signal.throwIfAborted();
-        lanes.push(await run.lane(lane, steps));
-      } catch (err) {
-        const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
-        if (smoke && code !== 'CONFIG_INVALID') {
-          throw err;
-        }
-        // What the other lanes took an hour for is not lost with this one; its systems may be in any state.
-        skipped.push({ lane: nameOf(lane), why: `${code}: ${message}` });
-        steps.say(`skipped: ${message}`);
-        await run.stop();
-      }
-    }
+    const { lanes, skipped: failed } = await runLanes({
+      items: items.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
+      run: (lane, steps) => run.lane(lane, steps),
+      recover: () => run.stop(),
+    });
+    const skipped = [...impossible, ...failed];
+    const { network, started } = run.facts;
+    return {
+      bench: 'gate5',
+      ratios: flatRatios(lanes),
+      context: {
+        machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network,
+        started, skipped,
+      },
+      lanes,
+      details: { limits, delays_per_token: slopes(lanes) },
+      table: tableOf({ lanes, skipped }),
+    };
   } finally {
     await run.stop();
   }
-  const { network, started } = run.facts;
-  return {
-    bench: 'gate5',
-    ratios: flatRatios(lanes),
-    context: {
-      machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network,
-      started, skipped,
-    },
-    lanes,
-    details: { limits, delays_per_token: slopes(lanes) },
-    table: tableOf({ lanes, skipped }),
-  };
 };
 
 /** What this machine allows, and why not the rest. */
-async function possible(wanted: readonly Gate5Lane[]): Promise<{ items: Gate5Lane[]; skipped: Skipped[] }> {
+async function possible(wanted: readonly Gate5Lane[]): Promise<{ items: Gate5Lane[]; impossible: Skipped[] }> {
   const noLine = await DelayLine.unavailable();
   const why = (lane: Gate5Lane): string | undefined => {
     if (lane.kind !== 'fit') {
@@ -76,7 +66,7 @@ async function possible(wanted: readonly Gate5Lane[]): Promise<{ items: Gate5Lan
   };
   return {
     items: wanted.filter((lane) => why(lane) === undefined),
-    skipped: wanted.flatMap((lane) => {
+    impossible: wanted.flatMap((lane) => {
       const reason = why(lane);
       return reason === undefined ? [] : [{ lane: nameOf(lane), why: reason }];
     }),
@@ -94,13 +84,13 @@ interface RunParts {
 class Run {
   readonly #parts: RunParts;
   #rig: Rig | undefined;
-  #facts: { network: Rig['network']['facts']; started: Rig['started'] } = { network: {}, started: {} };
+  #facts: { network: Network['facts']; started: Rig['started'] } = { network: {}, started: {} };
 
   constructor(parts: RunParts) {
     this.#parts = parts;
   }
 
-  get facts(): { readonly network: Rig['network']['facts']; readonly started: Rig['started'] } {
+  get facts(): { readonly network: Network['facts']; readonly started: Rig['started'] } {
     return this.#facts;
   }
 
@@ -114,8 +104,11 @@ class Run {
     }
     const { network, systems, shards } = await this.#started(steps);
     const record = await runLane(lane, { network, systems, shards, nEmbd: model.nEmbd }, { smoke, signal, ...steps });
-    return lane.kind === 'wire' ? record
-      : { ...record, limits: await limitsOf(lane, { record, file: model.file, machine: limits }) };
+    if (lane.kind === 'wire') {
+      return record;
+    }
+    const loads = Object.fromEntries(lane.systems.map((name) => [name, lane]));
+    return { ...record, limits: await limitsOf(loads, { record, file: model.file, machine: limits }) };
   }
 
   async stop(): Promise<void> {

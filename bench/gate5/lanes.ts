@@ -1,8 +1,6 @@
 import { DELAYS_MS } from '../contract.ts';
+import type { ModelName } from '../mesh/model.ts';
 import { laneName, type LaneKey } from '../runner/lane-record.ts';
-
-/** `generated` is the tiny model of a smoke run. */
-export type ModelName = '1b' | 'generated';
 
 /** llama.cpp RPC with half of the layers in the client, by the micro-batch of its prompts; the first is its default. */
 export const HALF_RPC = ['rpc1l', 'rpc1l_ub128', 'rpc1l_ub64'] as const;

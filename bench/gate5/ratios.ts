@@ -1,8 +1,8 @@
 import { R6_BYTES } from '../contract.ts';
+import { lawMs } from '../mesh/measures.ts';
 import { number } from '../runner/figures.ts';
 import { ratioOf, type Ratio, type Rounds } from '../runner/rounds.ts';
 import { HALF_RPC, type Question, type SpeedLane, type SystemName } from './lanes.ts';
-import { lawMs } from './measures.ts';
 
 /** Figures of a lane, with the names that `contract.ts` judges. */
 export function ratiosOf(lane: SpeedLane, rounds: Rounds<SystemName>): Record<string, Ratio> {

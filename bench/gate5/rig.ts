@@ -1,16 +1,14 @@
+import type { Model } from '../mesh/model.ts';
+import { openNetwork, type Network } from '../mesh/network.ts';
+import { cellsOf } from '../mesh/systems.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import { stockProgram } from '../systems/native.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started, System } from '../systems/system.ts';
 import type { SpeedLane, SystemName } from './lanes.ts';
-import type { Model } from './model.ts';
-import { openNetwork, type Network } from './network.ts';
-import { systemOf } from './systems.ts';
+import { HOSTS, systemOf } from './systems.ts';
 import { SHORT } from './wire.ts';
-
-/** Cells are counted in blocks of so many; a session gets whole ones. */
-const CELL_BLOCK = 32;
 
 export interface RigOptions {
   readonly model: Model;
@@ -33,8 +31,8 @@ export class Rig {
     const names = [...new Set(lanes.flatMap(({ systems }) => systems))];
     const stock = { whole: await stockProgram('meshnet-bench-whole'), server: await stockProgram('ggml-rpc-server') };
     const sessions = Math.max(...lanes.map((lane) => lane.sessions));
-    const cells = Math.max(...lanes.map(cellsOf));
-    const rig = new Rig(await openNetwork(signal));
+    const cells = Math.max(...lanes.map((lane) => cellsOf({ ...lane, output: longestOf(lane) })));
+    const rig = new Rig(await openNetwork(HOSTS, signal));
     try {
       for (const name of names) {
         say(`starting ${name}`);
@@ -66,8 +64,7 @@ export class Rig {
   }
 }
 
-/** Twice what its sessions need: one that is over holds its cells until its release has arrived. */
-function cellsOf({ sessions, prompt, output, kind }: SpeedLane): number {
-  const answer = kind === 'wire' ? SHORT + output : output;
-  return 2 * sessions * Math.ceil((prompt + answer) / CELL_BLOCK) * CELL_BLOCK;
+/** Tokens of the longest answer that a lane asks for. */
+function longestOf({ output, kind }: SpeedLane): number {
+  return kind === 'wire' ? SHORT + output : output;
 }

@@ -1,4 +1,7 @@
-import { MeshnetError } from '../../src/errors.ts';
+import { measuresOf, memoryBoundMiB } from '../mesh/measures.ts';
+import type { Network } from '../mesh/network.ts';
+import { PATHS_NOTE, requireDirect } from '../mesh/paths.ts';
+import { budgetMeasures, tokenBudget } from '../mesh/token-budget.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts, WARM_UP } from '../runner/prompts.ts';
 import { runRounds, type Measures, type LaneOptions } from '../runner/rounds.ts';
@@ -7,16 +10,11 @@ import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import type { System } from '../systems/system.ts';
 import { laneKey, nameOf, type SpeedLane, type SystemName } from './lanes.ts';
-import { measuresOf, memoryBoundMiB } from './measures.ts';
-import type { Network } from './network.ts';
 import { ratiosOf } from './ratios.ts';
-import { budgetMeasures, tokenBudget } from './token-budget.ts';
 import { wireOf } from './wire.ts';
 
 /** Bytes are the same in every round: one shows it, a second one that it is so. */
 const WIRE_ROUNDS = 2;
-/** Of a route: from the gateway to the head, and between the shards. */
-const PATHS = 'libp2p direct-grpc';
 
 export interface LaneParts {
   readonly systems: ReadonlyMap<SystemName, System>;
@@ -50,14 +48,14 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
   return {
     key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded,
     ratios: ratiosOf(lane, rounds),
-    ...ofOneToken ? { budget: tokenBudget({ rounds: good }, lane.delay) } : {},
+    ...ofOneToken ? { budget: tokenBudget({ rounds: good }, { system: 'ours', delayMs: lane.delay }) } : {},
     notes: notesOf(lane),
   };
 }
 
 function notesOf({ kind, systems }: SpeedLane): string[] {
   return [
-    ...kind === 'wire' ? [] : [`paths of ours: ${PATHS.replace(' ', ' to the head, ')} between the shards`],
+    ...kind === 'wire' ? [] : [`paths of ours: ${PATHS_NOTE}`],
     ...kind === 'prefill' ? ['rpc1l at its best: micro-batches of 512, 128 and 64, the fastest of each round'] : [],
     ...systems.includes('rpc1l_head') ? ['rpc1l_head: output head in the client, no logits come back; reported, not judged'] : [],
   ];
@@ -80,12 +78,9 @@ async function measure(
   return { ...measuresOf(lane, result), ...more };
 }
 
-/** @throws {MeshnetError} INTERNAL when a seam went another way than straight from worker to worker */
 function meshMeasures(result: MeshResult, output: number, shards: readonly ShardNow[]): Measures {
   const { openMs, memoryMiB, decodeWallMs, stages, paths } = result;
-  if (paths.some((path) => path !== PATHS)) {
-    throw new MeshnetError('INTERNAL', 'a route is not direct', { details: { paths } });
-  }
+  requireDirect(paths);
   const shares = shards.map((shard, stage) => (memoryMiB[stage] ?? Number.NaN) / memoryBoundMiB(shard));
   return {
     open_ms: round(openMs), memory_over_bound: round(Math.max(...shares)),

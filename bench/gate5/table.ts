@@ -1,13 +1,9 @@
-import { medianOf } from '../runner/figures.ts';
-import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
+import type { SystemLimits } from '../mesh/limits.ts';
+import { cellText, figureText, medianOf, stateText } from '../runner/figures.ts';
+import { laneName, type LaneRecord } from '../runner/lane-record.ts';
+import type { RanLanes } from '../runner/lanes.ts';
 import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
-import type { SystemLimits } from './limits.ts';
-
-export interface Skipped {
-  readonly lane: string;
-  readonly why: string;
-}
 
 const SPEED = ['decode', 'prefill', 'memory_mib', 'cpu_ms_per_token'];
 const STEPS = ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'];
@@ -16,7 +12,7 @@ const WIRE = [
 ];
 
 /** Ratios first, what they were made of behind them; all of it from the lanes' records. */
-export function tableOf({ lanes, skipped }: { lanes: readonly LaneRecord[]; skipped: readonly Skipped[] }): string[] {
+export function tableOf({ lanes, skipped }: RanLanes): string[] {
   return [
     ...lanes.flatMap((lane) => ['', ...ofLane(lane)]),
     '',
@@ -52,14 +48,10 @@ function delaysPerToken(lanes: readonly LaneRecord[]): string[] {
 }
 
 function ofLane(lane: LaneRecord): string[] {
-  const { key, rounds, discarded, contended, long, ratios, budget = [], notes = [] } = lane;
-  const state = [
-    `${rounds.length} rounds`, `${discarded.length} discarded`, ...long ? ['long'] : [],
-    ...contended ? ['CONTENDED: judged by nothing'] : [],
-  ];
+  const { key, rounds, ratios, budget = [], notes = [] } = lane;
   return [
-    rounds.length === 0 ? laneName(key) : `${laneName(key)}: ${state.join(', ')}`,
-    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, shown(figure)])),
+    rounds.length === 0 ? laneName(key) : `${laneName(key)}: ${stateText(lane)}`,
+    ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, figureText(figure)])),
     ...rounds.length === 0 ? [] : columns(key['question'] === 'wire' ? wireRows(lane) : speedRows(lane)),
     ...columns(budget.map(({ part, ms }) => [`  ${part}`, `${round(ms, 3)} ms`])),
     ...notes.map((note) => `  ${note}`),
@@ -77,8 +69,8 @@ function speedRows(lane: LaneRecord): string[][] {
       'prefill of a core',
     ],
     ...lane.systems.map((system) => [
-      `  ${system}`, ...SPEED.map((name) => cell(lane, system, name)),
-      STEPS.map((name) => cell(lane, system, name)).join(' / '),
+      `  ${system}`, ...SPEED.map((name) => cellText(lane, system, name)),
+      STEPS.map((name) => cellText(lane, system, name)).join(' / '),
       share(system, 'decode'), share(system, 'prefill'),
     ]),
   ];
@@ -87,16 +79,6 @@ function speedRows(lane: LaneRecord): string[][] {
 function wireRows(lane: LaneRecord): string[][] {
   return [
     ['  per token', ...WIRE.map((name) => name.replaceAll('_', ' '))],
-    ...lane.systems.map((system) => [`  ${system}`, ...WIRE.map((name) => cell(lane, system, name))]),
+    ...lane.systems.map((system) => [`  ${system}`, ...WIRE.map((name) => cellText(lane, system, name))]),
   ];
-}
-
-function cell(lane: LaneRecord, system: string, measure: string): string {
-  const value = medianOf(lane, system, measure);
-  return Number.isNaN(value) ? '–' : String(round(value, 3));
-}
-
-function shown(figure: Figure): string {
-  return typeof figure === 'number' ? String(round(figure))
-    : `${valueOf(figure)}  [${figure.low}, ${figure.high}], n = ${figure.n}`;
 }

@@ -1,4 +1,5 @@
 import { R6_BYTES } from '../contract.ts';
+import type { Network } from '../mesh/network.ts';
 import { prompts } from '../runner/prompts.ts';
 import type { Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
@@ -6,7 +7,6 @@ import type { MeshSystem } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import type { System } from '../systems/system.ts';
 import type { Question } from './lanes.ts';
-import type { Network } from './network.ts';
 
 /** Tokens of the shorter of two answers; the other is as much longer as the lane says. */
 export const SHORT = 4;

@@ -18,7 +18,10 @@ export interface Comparison {
 }
 
 /** Of these less is better, by their measure or their own name; of every other ratio more. */
-const COST = /(^|\/)(memory|bytes|messages|logits|wire|token|kl|difference)\/[^/]+$|\/one_process_finished$|_added_ms$|_over_tcp$/;
+const COST = new RegExp([
+  '(^|/)(memory|bytes|messages|logits|wire|token|kl|difference)/[^/]+$', '/one_process_finished$', '_added_ms$', '_over_tcp$',
+  '^delay_law_', '^decoders_p95_', '^long_first_token_',
+].join('|'));
 
 /** What is a ratio on one machine is another one on the next: these have to be the same. */
 const SAME_MACHINE = ['cpu', 'cores', 'kernel', 'congestion'] as const;

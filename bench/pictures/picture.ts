@@ -33,6 +33,8 @@ export interface LinePicture extends PictureHead {
     readonly name: string;
     readonly points: readonly (readonly [x: number, y: Figure])[];
     readonly dashed?: boolean;
+    /** The line whose colour it has; a colour of its own without it. */
+    readonly like?: string;
   }[];
 }
 
@@ -97,7 +99,11 @@ function frame(picture: Picture): echarts.EChartsCoreOption {
       textStyle: { fontSize: 16, color: INK, fontFamily: FONT }, subtextStyle: { fontSize: 12, color: '#555555', fontFamily: FONT },
     },
     // Widths of texts are guessed without a browser, and too small for this font.
-    legend: { top: top + 4, left: 16, itemWidth: 18, itemGap: 34, textStyle: { fontSize: 12, color: INK, fontFamily: FONT } },
+    legend: {
+      top: top + 4, left: 16, itemWidth: 18, itemGap: 34, textStyle: { fontSize: 12, color: INK, fontFamily: FONT },
+      // What looks like another line is named at its end alone.
+      data: picture.series.filter((one) => !('like' in one)).map(({ name }) => name),
+    },
     grid: { left: 70, right: 150, top: top + 56, bottom: 24 + AXIS_LINE * (picture.kind === 'bars' ? linesOf(picture.groups) : 2) },
   };
 }
@@ -195,6 +201,7 @@ function whisker(x: number, low: number, high: number): object {
 function lines(picture: LinePicture): echarts.EChartsCoreOption {
   const { x, series } = picture;
   const xs = [...new Set(series.flatMap(({ points }) => points.map(([at]) => at)))].toSorted((a, b) => a - b);
+  const coloured = series.filter(({ like }) => like === undefined).map(({ name }) => name);
   return {
     xAxis: {
       type: 'value', name: x, nameLocation: 'middle', nameGap: 32, nameTextStyle: { fontSize: 12, color: INK },
@@ -203,9 +210,10 @@ function lines(picture: LinePicture): echarts.EChartsCoreOption {
     },
     yAxis: yAxis(picture, series.flatMap(({ points }) => points.map(([, y]) => middle(y)))),
     series: [
-      ...series.map(({ name, points, dashed }, i) => ({
+      ...series.map(({ name, points, dashed, like }) => ({
         type: 'line', name, data: points.map(([at, y]) => [at, middle(y)]), symbolSize: 7, symbol: dashed === true ? 'none' : 'circle',
-        lineStyle: { width: dashed === true ? 1.5 : 2.2, type: dashed === true ? 'dashed' : 'solid' }, color: COLOURS[i % COLOURS.length],
+        lineStyle: { width: dashed === true ? 1.5 : 2.2, type: dashed === true ? 'dashed' : 'solid' },
+        color: COLOURS[coloured.indexOf(like ?? name) % COLOURS.length],
         endLabel: { show: true, formatter: name, fontSize: 11, color: INK, fontFamily: FONT }, labelLayout: { moveOverlap: 'shiftY' },
       })),
       ...series.map(({ name, points }) => ({

@@ -12,10 +12,29 @@ const LOOK_EVERY_MS = 500;
 export interface MeshResult extends JobResult {
   /** Of it the opening of the routes. */
   readonly openMs: number;
+  /** When each token came, from the request on: `[sessions][output]`. */
+  readonly timesMs: readonly (readonly number[])[];
   /** Kinds of paths of each route, stage by stage; one entry when all routes have the same. */
   readonly paths: readonly string[];
   /** Of a decode step at each stage, in the mean. */
   readonly stages: readonly StageTime[];
+}
+
+/** Sessions under way, beside which one more begins. */
+export interface LateJob extends Job {
+  readonly late: {
+    readonly prompt: readonly number[];
+    /** Tokens that each of the others has when it begins. */
+    readonly after: number;
+  };
+}
+
+export interface LateResult {
+  /** From its request, the opening of its route included, to its first token. */
+  readonly firstTokenMs: number;
+  /** Times between tokens of the others, from its request until each has had one after its first token. */
+  readonly stepMs: readonly number[];
+  readonly paths: readonly string[];
 }
 
 export interface StageTime {
@@ -60,24 +79,27 @@ export class MeshSystem implements System {
     };
   }
 
-  async run({ prompts, output, sampling }: Job, signal: AbortSignal): Promise<MeshResult> {
+  async run(job: Job, signal: AbortSignal): Promise<MeshResult> {
+    const { prompts, output } = job;
     const mesh = this.#running;
     const cpuBefore = await cpuSeconds(mesh.pids);
-    const answer = await mesh.ask({
-      prompts, output,
-      sampling: sampling === undefined ? null
-        : { temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP, seed: sampling.seed },
-    }, signal);
+    const answer = await mesh.ask(requestOf(job), signal);
     if (answer.tokens.length !== prompts.length || answer.tokens.some(({ length }) => length !== output)) {
       throw new MeshnetError('INTERNAL', `${this.name} gave answers of another length than it was asked for`);
     }
     return {
       prefillMs: answer.prefill_ms, decodeWallMs: answer.decode_wall_ms, decodeTokens: answer.decode_tokens,
-      stepMs: answer.step_ms, tokens: answer.tokens, openMs: answer.open_ms, paths: answer.paths,
+      stepMs: answer.step_ms, timesMs: answer.times_ms, tokens: answer.tokens, openMs: answer.open_ms, paths: answer.paths,
       stages: answer.stages.map((stage) => ({ queueMs: stage.queue_ms, computeMs: stage.compute_ms, handOverMs: stage.hand_over_ms })),
       memoryMiB: await Promise.all(mesh.workerPids.map((pid) => pssMiB(pid))),
       cpuS: await cpuSeconds(mesh.pids) - cpuBefore,
     };
+  }
+
+  /** Ends the others once the late one has its first token; their answers are to be long enough for that. */
+  async runBeside({ late, ...job }: LateJob, signal: AbortSignal): Promise<LateResult> {
+    const answer = await this.#running.askBeside({ ...requestOf(job), late }, signal);
+    return { firstTokenMs: answer.first_token_ms, stepMs: answer.step_ms, paths: answer.paths };
   }
 
   /** What the nodes tell of their shards, stage by stage. */
@@ -112,4 +134,13 @@ export class MeshSystem implements System {
     }
     return this.#mesh;
   }
+}
+
+/** As the gateway reads it. */
+function requestOf({ prompts, output, sampling }: Job): object {
+  return {
+    prompts, output,
+    sampling: sampling === undefined ? null
+      : { temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP, seed: sampling.seed },
+  };
 }

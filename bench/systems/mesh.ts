@@ -32,11 +32,15 @@ const Answer = z.object({
   decode_wall_ms: z.number(),
   decode_tokens: z.int(),
   step_ms: z.array(z.number()),
+  times_ms: z.array(z.array(z.number())),
   tokens: z.array(z.array(z.int())),
   paths: z.array(z.string()),
   stages: z.array(z.object({ queue_ms: z.number(), compute_ms: z.number(), hand_over_ms: z.number() })),
 });
 export type MeshAnswer = z.infer<typeof Answer>;
+
+const AnswerBeside = z.object({ first_token_ms: z.number(), step_ms: z.array(z.number()), paths: z.array(z.string()) });
+export type MeshAnswerBeside = z.infer<typeof AnswerBeside>;
 
 const Shard = z.object({
   engineClass: z.string(),
@@ -58,6 +62,8 @@ export interface MeshOptions {
   readonly cells: number;
   readonly sessions: number;
   readonly ubatch: number;
+  /** Of one session at most. @default the node's own */
+  readonly positions?: number | undefined;
 }
 
 /** Real nodes, one process per shard with its worker, and a gateway as a line program; each where its place says. */
@@ -100,12 +106,12 @@ export class BenchMesh {
 
   /** One request of the line protocol. @throws {MeshnetError} REQUEST_FAILED, INTERNAL, DEADLINE_EXCEEDED, CANCELLED */
   async ask(request: object, signal: AbortSignal): Promise<MeshAnswer> {
-    const line = await this.#ask(request, { timeoutMs: JOB_MS, signal });
-    const failed = Failed.safeParse(line);
-    if (failed.success) {
-      throw new MeshnetError('REQUEST_FAILED', `the gateway: ${failed.data.error}`);
-    }
-    return Answer.parse(line);
+    return Answer.parse(await this.#answer(request, signal));
+  }
+
+  /** A request with a late session, as `ask`. */
+  async askBeside(request: object, signal: AbortSignal): Promise<MeshAnswerBeside> {
+    return AnswerBeside.parse(await this.#answer(request, signal));
   }
 
   /** What the node of a stage tells of its shard now; counters are at most some seconds old. */
@@ -133,6 +139,7 @@ export class BenchMesh {
     const [first] = this.#places as [Place];
     this.#gateway = new LineProgram(...commandAt(first, [
       process.execPath, GATEWAY, '--data-dir', path.join(this.#root, 'gateway'), '--cache-dir', cacheDir,
+      ...options.positions === undefined ? [] : ['--positions', String(options.positions)],
       ...listeningAt(first, GATEWAY_PORT), '--digest', Buffer.from(model.digest).toString('hex'),
     ]));
     const { addresses } = Ready.parse(await this.#gateway.next({ timeoutMs: START_MS, signal }));
@@ -171,6 +178,15 @@ export class BenchMesh {
         throw new MeshnetError('DEADLINE_EXCEEDED', `no route in time: ${failed.data.error}`);
       }
     }
+  }
+
+  async #answer(request: object, signal: AbortSignal): Promise<unknown> {
+    const line = await this.#ask(request, { timeoutMs: JOB_MS, signal });
+    const failed = Failed.safeParse(line);
+    if (failed.success) {
+      throw new MeshnetError('REQUEST_FAILED', `the gateway: ${failed.data.error}`);
+    }
+    return line;
   }
 
   async #ask(request: object, options: AskOptions): Promise<unknown> {

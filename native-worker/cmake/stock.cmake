@@ -1,8 +1,8 @@
 # What is built from the unpatched tree: what a benchmark holds ours against. Nothing here is part of the product.
-foreach(tool llama-bench quantize rpc)
+foreach(tool llama-bench batched-bench quantize rpc)
   add_subdirectory("${MESHNET_LLAMA_DIR}/tools/${tool}" ${tool})
 endforeach()
-foreach(program llama-bench llama-quantize ggml-rpc-server)
+foreach(program llama-bench llama-batched-bench llama-quantize ggml-rpc-server)
   meshnet_binary_folder(${program})
 endforeach()
 

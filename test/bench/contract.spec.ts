@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { DELAYS_MS, GATE1, MEMORY, R3_ALLOWANCE, R6_BYTES, REGRESSION, THRESHOLDS, type Threshold } from '../../bench/contract.ts';
+import {
+  DELAYS_MS, GATE1, LONG_PROMPT_DELAYS_MS, MEMORY, R3_ALLOWANCE, R6_BYTES, REGRESSION, SESSIONS, THRESHOLDS, type Threshold,
+} from '../../bench/contract.ts';
 
 const text = readFileSync('bench/CONTRACT.md', 'utf8');
 
@@ -73,6 +75,12 @@ describe('bench/contract', () => {
     for (const { id, bounds = [] } of THRESHOLDS.filter((one) => one.id.startsWith('R2'))) {
       assert.deepEqual(bounds.map(({ lane }) => lane?.['delay']), [...DELAYS_MS], id);
     }
+  });
+
+  it('measures many sessions where CONTRACT.md does', () => {
+    assert.ok(text.includes(`with sessions {${SESSIONS.join(', ')}} at each *D* of gate 5`));
+    assert.ok(text.includes(`at ${LONG_PROMPT_DELAYS_MS.join(' and ')} ms |`));
+    assert.ok(text.includes(`mean token time ÷ (Σ compute + 2 *D* + max(${R3_ALLOWANCE.ms} ms, ${R3_ALLOWANCE.share * 100} %))`));
   });
 
   it('says of each threshold what judges it', () => {

@@ -52,8 +52,14 @@ function gate5Ratios(): string[] {
   ];
 }
 
+const concurrencyRatios = !withLine ? [] : [
+  'mesh8_over_one8_0ms', 'jain_mesh8_0ms', 'one8_over_stock8', 'mesh1_over_one8_5ms', 'delay_law_5ms',
+  'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_0ms',
+];
+
 /** Every benchmark, and the ratios of its smoke run. */
 const RATIOS: Record<string, string[]> = {
+  concurrency: concurrencyRatios,
   gate1: gate1Ratios(),
   gate5: gate5Ratios(),
   seam: ['2k', '8k', '16k'].flatMap((size) => [`seam_${size}_added_ms`, `seam_${size}_over_tcp`]),

@@ -19,7 +19,8 @@ const BENCH_LEVELS: readonly (readonly string[])[] = [
   ['runner', 'limits'],
   ['bench', 'contract'],
   ['judging', 'pictures', 'wan'],
-  ['gate1', 'gate5', 'seam', 'split'],
+  ['mesh'],
+  ['concurrency', 'gate1', 'gate5', 'seam', 'split'],
   ['main'],
 ];
 

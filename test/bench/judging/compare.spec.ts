@@ -37,6 +37,18 @@ describe('bench/judging/compare', () => {
     assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), ['holds', 'holds']);
   });
 
+  it('takes times over what is allowed for a cost, and speeds and fairness of many sessions for none', () => {
+    const names = [
+      'delay_law_20ms', 'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_20ms', 'mesh8_over_one8_0ms', 'jain_mesh8_0ms',
+    ];
+    const of = (figure: number): BenchRecord => {
+      const ratios = Object.fromEntries(names.map((name) => [name, figure]));
+      return aRecord({ lanes: [aLane({ ratios })], ratios });
+    };
+    assert.deepEqual(Object.values(verdicts(of(0.5), of(1))), ['fails', 'fails', 'fails', 'holds', 'holds']);
+    assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), ['holds', 'holds', 'holds', 'fails', 'fails']);
+  });
+
   it('judges no ratio of a lane that was disturbed, then or now, and none of a smoke run', () => {
     const [good, slow] = [record({ 'decode/a_over_b': 1 }), record({ 'decode/a_over_b': 0.1 })];
     assert.deepEqual(verdicts(record({ 'decode/a_over_b': 1 }, true), slow), { 'decode/a_over_b': 'not judged' });

@@ -2,9 +2,11 @@ import { requireInteger } from '../../src/model/gguf-metadata.ts';
 import { readGgufFile } from '../../src/model/gguf.ts';
 import { generatedModel } from '../systems/native.ts';
 import { intoPageCache } from '../systems/page-cache.ts';
-import type { ModelName } from './lanes.ts';
 
 const MAX_WIDTH = 1_048_576;
+
+/** `generated` is the tiny model of a smoke run. */
+export type ModelName = '1b' | 'generated';
 
 export interface Model {
   /** For people. */

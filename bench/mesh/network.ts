@@ -1,3 +1,5 @@
+import { MeshnetError } from '../../src/errors.ts';
+import type { Place } from '../systems/place.ts';
 import { DelayLine } from '../wan/delay-line.ts';
 
 /** Bytes of TCP payload and packets that the line has delivered, both ways and between all hosts. */
@@ -12,11 +14,9 @@ export interface Host {
   readonly address: string;
 }
 
-/** Three hosts, joined with each other by the delay line. */
+/** Hosts, joined with each other by the delay line. */
 export interface Network {
-  readonly a: Host;
-  readonly b: Host;
-  readonly c: Host;
+  readonly hosts: readonly Host[];
   /** Of the kernel and the line, for the record. */
   readonly facts: Readonly<Record<string, unknown>>;
   setDelay(oneWayMs: number): Promise<void>;
@@ -24,11 +24,10 @@ export interface Network {
   stop(): Promise<void>;
 }
 
-export async function openNetwork(signal: AbortSignal): Promise<Network> {
-  const line = await DelayLine.open({ namespaces: 3 }, { signal });
-  const host = (i: number): Host => line.namespaces[i] as Host;
+export async function openNetwork(hosts: number, signal: AbortSignal): Promise<Network> {
+  const line = await DelayLine.open({ namespaces: hosts }, { signal });
   return {
-    a: host(0), b: host(1), c: host(2), facts: line.context,
+    hosts: line.namespaces, facts: line.context,
     setDelay: (delayMs) => line.set({ delayMs }, { signal }),
     count: async () => {
       const { pairs } = await line.counters({ signal });
@@ -39,4 +38,13 @@ export async function openNetwork(signal: AbortSignal): Promise<Network> {
     },
     stop: () => line.close(),
   };
+}
+
+/** Everything on that host on one core. */
+export function placeOn({ hosts }: Pick<Network, 'hosts'>, index: number, core: number): Place {
+  const host = hosts[index];
+  if (host === undefined) {
+    throw new MeshnetError('INTERNAL', `the network has no host ${index}`);
+  }
+  return { enter: host.enter, address: host.address, core, pins: 'everything' };
 }

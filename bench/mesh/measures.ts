@@ -3,13 +3,19 @@ import type { Measures } from '../runner/rounds.ts';
 import { quantile, round } from '../runner/statistics.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import type { JobResult } from '../systems/system.ts';
-import type { Question } from './lanes.ts';
 
 const MIB = 2 ** 20;
 const MB = 1e6;
 
+/** So many sessions at once, each with a prompt and an answer of so many tokens. */
+export interface Load {
+  readonly sessions: number;
+  readonly prompt: number;
+  readonly output: number;
+}
+
 /** What the contract measures of one job. */
-export function measuresOf({ sessions, prompt, output }: Question, result: JobResult): Measures {
+export function measuresOf({ sessions, prompt, output }: Load, result: JobResult): Measures {
   const { prefillMs, decodeWallMs, decodeTokens = sessions * (output - 1), stepMs, memoryMiB, cpuS } = result;
   return {
     decode: round(decodeTokens / decodeWallMs * 1000),
@@ -27,9 +33,9 @@ export function measuresOf({ sessions, prompt, output }: Question, result: JobRe
   };
 }
 
-/** R3: what a token of one session may take, given what one process takes. */
-export function lawMs(localMs: number, delayMs: number): number {
-  const least = localMs + 2 * delayMs;
+/** What a token of one session may take, given what computing it takes: in one process (R3), or at both stages (M.law). */
+export function lawMs(computeMs: number, delayMs: number): number {
+  const least = computeMs + 2 * delayMs;
   return least + Math.max(R3_ALLOWANCE.ms, R3_ALLOWANCE.share * least);
 }
 

@@ -14,9 +14,16 @@ export function budgetMeasures(stepMs: number, stages: readonly StageTime[]): Me
   };
 }
 
+export interface BudgetOf {
+  /** Our mesh, by its name in the lane. */
+  readonly system: string;
+  /** One way, between neighbours. */
+  readonly delayMs: number;
+}
+
 /** Where a token's time goes in our mesh, by the medians of the rounds; the last part is what nothing else explains. */
-export function tokenBudget({ rounds }: Pick<LaneRecord, 'rounds'>, delayMs: number): BudgetPart[] {
-  const ours = rounds.map(({ runs }) => runs['ours'] ?? {});
+export function tokenBudget({ rounds }: Pick<LaneRecord, 'rounds'>, { system, delayMs }: BudgetOf): BudgetPart[] {
+  const ours = rounds.map(({ runs }) => runs[system] ?? {});
   const lists = (name: string): readonly (readonly number[])[] =>
     ours.map((run) => run[name]).filter((value) => Array.isArray(value));
   const ofStage = (name: string, stage: number): number => median(lists(name).map((values) => values[stage] ?? Number.NaN));
