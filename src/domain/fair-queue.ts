@@ -59,7 +59,8 @@ export class FairQueue<T extends Waiting> {
   }
 
   /** Undefined: it waits from now on. Otherwise the limit that forbids it, and nothing has changed. */
-  add(item: T): Full | undefined {
+  add(item: T): Full |  /** Whose turn it is in that line, but for those `without`; it stays where it is. `held`: what a client has got already. */
+  next(line: string, held: (client: string) => number, without: readonly T[] = []): T | undefined {
     const { max, maxPerClient } = this.#limits;
     const client = this.#clients.get(item.client);
     const own = client?.waiting.length ?? 0;
@@ -83,7 +84,7 @@ export class FairQueue<T extends Waiting> {
   next(line: string, held: (client: string) => number): T | undefined {
     let best: { item: T; load: number; turn: number } | undefined;
     for (const [client, { turn, waiting }] of this.#clients) {
-      const item = waiting.find((one) => one.line === line);
+      const item = waiting.find((one) => one.line === line && !without.includes(one));
       if (item === undefined) {
         continue;
       }
