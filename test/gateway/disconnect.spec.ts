@@ -93,22 +93,23 @@ describe('gateway/disconnect', () => {
 
   describe('with a reader that takes nothing', () => {
     let log: NotedLog;
-    let socket: Socket;
+    const sockets: Socket[] = [];
 
     afterEach(() => {
-      socket.destroy();
+      sockets.splice(0).forEach((socket) => socket.destroy());
     });
 
     /** Asks, and reads nothing of the answer. */
-    const ask = async (init: GatewayInit, maxTokens: number): Promise<void> => {
+    const ask = async (init: GatewayInit, maxTokens: number): Promise<Socket> => {
       await gateway.stop();
       backend.cards = [{ ...CARD, contextLength: 4096 }];
       log = new NotedLog();
       gateway = await listen(backend, init, log);
       const body = JSON.stringify(chatBody({ stream: true, max_tokens: maxTokens }));
-      socket = await rawConnection(gateway.url);
-      socket.pause();
+      const socket = await rawConnection(gateway.url);
+      sockets.push(socket.pause());
       socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+      return socket;
     };
 
     const assertCut = async (): Promise<void> => {
@@ -125,7 +126,7 @@ describe('gateway/disconnect', () => {
         produced.resolve();
         yield { ids: [END], finish: 'end' };
       };
-      await ask({}, MANY + 1);
+      const socket = await ask({}, MANY + 1);
       await produced.promise;
       let bytes = 0;
       let end = '';
