@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { writeFileSync } from 'node:fs';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { post, readAnswer, refusalOf } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
@@ -44,7 +43,6 @@ describe('mesh/queue', function () {
   /** Path of a configuration with these lines below `[api]`. */
   function settings(name: string, lines: string): string {
     const file = `${mesh.dataDir(name)}.toml`;
-    mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, `[api]\n${lines}\n`);
     return file;
   }
@@ -53,18 +51,22 @@ describe('mesh/queue', function () {
   const waiting = (count: number): Promise<true> =>
     until(`${count} wait`, async () => (await healthOf(gateway))?.waiting === count || undefined);
 
-  /** A long answer that is running; gives its end, which comes when `leaving` fires. */
-  const running = async (key: string, leaving: AbortController): Promise<Promise<unknown>> => {
+  /** A long answer that is running. `leave` resolves when its client has gone. */
+  const running = async (key: string): Promise<{ leave(): Promise<void> }> => {
+    const leaving = new AbortController();
     const response = await ask(key, LONG, leaving.signal);
     assert.equal(response.status, 200);
-    const ended = assert.rejects(readAnswer(response));
+    const ended = assert.rejects(readAnswer(response), { name: 'AbortError' });
     ended.catch(() => undefined);
-    return ended;
+    const leave = async (): Promise<void> => {
+      leaving.abort();
+      await ended;
+    };
+    return { leave };
   };
 
   it('serves a second client when the first one has left, and refuses a third meanwhile', async () => {
-    const leaving = new AbortController();
-    const first = await running('first', leaving);
+    const first = await running('first');
     const second = ask('second');
     await waiting(1);
 
@@ -73,8 +75,7 @@ describe('mesh/queue', function () {
     assert.ok(Number(retryAfter) >= 1);
     assert.match(error.message, /requiredPositions \d+.*availablePositions \d+.*requiredSequences 1.*availableSequences 0/);
 
-    leaving.abort();
-    await first;
+    await first.leave();
     const { done, route } = await readAnswer(await second);
     assert.equal(done, true);
     assert.deepEqual(route.stages.map(({ peer }) => peer), [head.listening.peer_id, tail.listening.peer_id]);
@@ -83,8 +84,8 @@ describe('mesh/queue', function () {
   });
 
   it('forgets a client that leaves while it waits', async () => {
-    const [leaving, left] = [new AbortController(), new AbortController()];
-    const first = await running('first', leaving);
+    const left = new AbortController();
+    const first = await running('first');
     const second = ask('second', {}, left.signal);
     await waiting(1);
     left.abort();
@@ -92,21 +93,18 @@ describe('mesh/queue', function () {
     await waiting(0);
     const third = ask('third');
     await waiting(1);
-    leaving.abort();
-    await first;
+    await first.leave();
     assert.equal((await readAnswer(await third)).done, true);
     await idle(head, tail);
   });
 
   it('gives up with 503 when sessions of another gateway hold the only place for too long', async () => {
-    const leaving = new AbortController();
-    const first = await running('first', leaving);
+    const first = await running('first');
     const { status, retryAfter, error } = await refusalOf(await post(apiOf(impatient)));
     assert.deepEqual([status, error.code], [503, 'no_capacity']);
     assert.ok(Number(retryAfter) >= 1);
     assert.match(error.message, /availableSequences 0/);
-    leaving.abort();
-    await first;
+    await first.leave();
     await idle(head, tail);
     assert.equal((await readAnswer(await post(apiOf(impatient)))).done, true);
     await idle(head, tail);
