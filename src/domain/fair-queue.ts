@@ -59,7 +59,7 @@ export class FairQueue<T extends Waiting> {
   }
 
   /** Undefined: it waits from now on. Otherwise the limit that forbids it, and nothing has changed. */
-  add(item: T): Full |  /** Whose turn it is in that line, but for those `without`; it stays where it is. `held`: what a client has got already. */
+  add(item: T): Full |  /** Whose turn it is in that line, those of `without` left out; it stays there. `held`: what a client has got already. */
   next(line: string, held: (client: string) => number, without: readonly T[] = []): T | undefined {
     const { max, maxPerClient } = this.#limits;
     const client = this.#clients.get(item.client);
