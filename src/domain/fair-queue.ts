@@ -59,8 +59,7 @@ export class FairQueue<T extends Waiting> {
   }
 
   /** Undefined: it waits from now on. Otherwise the limit that forbids it, and nothing has changed. */
-  add(item: T): Full |  /** Whose turn it is in that line, those of `without` left out; it stays there. `held`: what a client has got already. */
-  next(line: string, held: (client: string) => number, without: readonly T[] = []): T | undefined {
+  add(item: T): Full | undefined {
     const { max, maxPerClient } = this.#limits;
     const client = this.#clients.get(item.client);
     const own = client?.waiting.length ?? 0;
@@ -80,8 +79,8 @@ export class FairQueue<T extends Waiting> {
     return undefined;
   }
 
-  /** Whose turn it is in that line; it stays where it is. `held`: what a client has got already. */
-  next(line: string, held: (client: string) => number): T | undefined {
+  /** Whose turn it is in that line, those of `without` left out; it stays. `held`: what a client has got already. */
+  next(line: string, held: (client: string) => number, without: readonly T[] = []): T | undefined {
     let best: { item: T; load: number; turn: number } | undefined;
     for (const [client, { turn, waiting }] of this.#clients) {
       const item = waiting.find((one) => one.line === line && !without.includes(one));

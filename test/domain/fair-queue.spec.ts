@@ -88,6 +88,15 @@ describe('domain/fair-queue', () => {
     assert.equal(drain(queue, (client) => held[client] ?? 0).join(''), 'bca');
   });
 
+  it('tells who comes after those that are being tried for', () => {
+    const queue = queueOf();
+    const [first, second, third] = fill(queue, 'aab');
+    assert.equal(queue.next(LINE, nothing, [first as Waiting]), second);
+    assert.equal(queue.next(LINE, (client) => client === 'a' ? 1 : 0, [first as Waiting]), third);
+    assert.equal(queue.next(LINE, nothing, [first, second, third] as Waiting[]), undefined);
+    assert.equal(queue.size, 3);
+  });
+
   it('keeps lines apart, and counts them together', () => {
     const queue = queueOf(3, 2);
     const other = one('a', 'other');
