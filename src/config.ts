@@ -74,6 +74,12 @@ const schema = z.strictObject({
     allowedHosts: z.array(z.string()).max(32).default([]),
     /** Origins of pages that may call, besides those of the loopback. */
     allowedOrigins: z.array(z.string()).max(32).default([]),
+    /** Requests that wait while their route has no room, of all clients; more are refused with 429. */
+    maxQueued: z.number().int().min(0).max(4096).default(256),
+    /** The same of one client. */
+    maxQueuedPerClient: z.number().int().min(0).max(4096).default(64),
+    /** Longest wait for room, in milliseconds; then 503. */
+    queueMs: z.number().int().min(1).max(600_000).default(30_000),
   }).prefault({}),
   /** Models that clients of this node may name: name -> model digest in hexadecimal. */
   use: z.record(

@@ -148,7 +148,7 @@ export const ERROR_CODES = Object.freeze({
     'correct or remove the file named in the details'),
   TEXT_FAILED: entry(1012, 'the text process could not tokenise, template or detokenise',
     'correct the request; if it is valid, report it'),
-  BUSY: entry(1013, 'as many requests are running as the gateway allows',
+  BUSY: entry(1013, 'as many requests are running, or waiting for room, as the gateway allows',
     'wait for the retry hint in the details'),
   ADDRESS_IN_USE: entry(1014, 'a port or socket is taken by another program',
     'stop that program or choose another address'),
@@ -168,6 +168,8 @@ export const ERROR_CODES = Object.freeze({
     'send less: the limit stands in the details'),
   UNSUPPORTED: entry(1024, 'an HTTP request wants something that this version cannot do',
     'leave out the field named in the details'),
+  READER_TOO_SLOW: entry(1025, 'an HTTP client did not take its answer in time, and its connection was cut',
+    'read the answer as it comes, or ask for fewer tokens'),
 });
 
 export type ErrorCode = keyof typeof ERROR_CODES;

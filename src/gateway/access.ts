@@ -35,8 +35,32 @@ export function originAllowed(origin: string | undefined, allowed: readonly stri
 
 /** Whether an Authorization header carries `key`, in a time that says nothing about it. */
 export function keyMatches(authorization: string | undefined, key: string): boolean {
-  const given = /^bearer +(.*)$/i.exec(authorization ?? '')?.[1]?.trim() ?? '';
-  return timingSafeEqual(digest(given), digest(key));
+  return timingSafeEqual(digest(tokenIn(authorization)), digest(key));
+}
+
+/**
+ * Whom a request counts for: the key that it carries, otherwise the address that it comes from. Where the gateway wants a
+ * key everybody carries the same one, so that only addresses tell clients apart. The key itself is not in what this gives.
+ */
+export function clientOf(authorization: string | undefined, address: string, wanted: string | undefined): string {
+  const token = wanted === undefined ? tokenIn(authorization) : '';
+  return token === '' ? `address ${networkOf(address)}` : `key ${digest(token).toString('hex', 0, 16)}`;
+}
+
+function tokenIn(authorization: string | undefined): string {
+  return /^bearer +(.*)$/i.exec(authorization ?? '')?.[1]?.trim() ?? '';
+}
+
+/** One house has 2^64 addresses of IPv6, so there the network counts, its first 64 bits. */
+function networkOf(address: string): string {
+  const mapped = /^::ffff:([\d.]+)$/i.exec(address)?.[1];
+  if (mapped !== undefined || isIP(address) !== 6) {
+    return mapped ?? address;
+  }
+  const [before = '', after = ''] = address.split('::');
+  const [head, tail] = [before, after].map((groups) => groups === '' ? [] : groups.split(':'));
+  const zeros = Array.from({ length: 8 - (head?.length ?? 0) - (tail?.length ?? 0) }, () => '0');
+  return `${[...head ?? [], ...zeros, ...tail ?? []].slice(0, 4).join(':')}::/64`;
 }
 
 function digest(text: string): Buffer {

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { isMeshnetError, MeshnetError, toMeshnetError } from '../errors.ts';
+import { AnswerBuffer } from './answer-buffer.ts';
 import { answer, type AnswerEnd, type AnswerPart, type TokenDetail } from './answer.ts';
 import type { AnswerRequest, Prompt } from './answer-request.ts';
 import { usageOf, type AnswerApi, type AnswerShape, type Usage } from './answer-shape.ts';
@@ -10,11 +11,17 @@ import type { GatewaySettings } from './gateway-init.ts';
 import { httpErrorOf } from './http-error.ts';
 import { findModel } from './model-list.ts';
 import { PieceTable } from './piece-table.ts';
+import type { WaitingRoom } from './waiting-room.ts';
+
+/** Parts of an answer that a reader who was behind gets in one event. */
+const UNITED_PARTS = 16;
 
 /** An answer whose route is open: nothing but the answer is missing. */
 export interface OpenAnswer {
   readonly generation: Generation;
   readonly promptTokens: number;
+  /** That the answer has at most. */
+  readonly maxTokens: number;
   readonly shape: AnswerShape;
   readonly parts: AsyncGenerator<AnswerPart, AnswerEnd>;
   /** Asked for at once: a generation that nobody has begun to read cannot be left either. */
@@ -27,23 +34,35 @@ export interface AnswerSummary {
   readonly finish: AnswerEnd['finish'];
 }
 
+export interface AnswersComponents {
+  readonly backend: Backend;
+  /** Where requests wait whose route has no room. */
+  readonly room: WaitingRoom;
+}
+
 /** Answers of a backend in the objects of an API, without HTTP. */
 export class Answers {
   readonly #backend: Backend;
+  readonly #room: WaitingRoom;
   readonly #settings: GatewaySettings;
   /** A text service that is made anew brings a new table. */
   readonly #pieces = new WeakMap<TextService, PieceTable>();
 
-  constructor(backend: Backend, settings: GatewaySettings) {
+  constructor({ backend, room }: AnswersComponents, settings: GatewaySettings) {
     this.#backend = backend;
+    this.#room = room;
     this.#settings = settings;
   }
 
   /**
-   * Everything that can be refused is refused here, before a client has seen a header. What comes back holds a session
-   * on every stage until its parts are at their end or the signal is aborted.
+   * Everything that can be refused is refused here, before a client has seen a header; who finds no room waits for it here,
+   * as long as the settings allow. What comes back holds a session on every stage until its parts are at their end or the
+   * signal is aborted. `client`: whom the request counts for.
    */
-  async open(api: AnswerApi, request: AnswerRequest, options: AbortOptions): Promise<OpenAnswer> {
+  async open(
+    api: AnswerApi, request: AnswerRequest, { client, signal }: AbortOptions & { client: string },
+  ): Promise<OpenAnswer> {
+    const options = { signal };
     findModel(this.#backend.models(), request.model);
     const { textMs, admitMs, idleMs } = this.#settings;
     const text = await within(admitMs, 'opening the model', (inner) => this.#backend.text(request.model, inner), options);
@@ -57,15 +76,19 @@ export class Answers {
     const grammar = schema === undefined ? undefined : await within(textMs, 'the grammar', (inner) => {
       return text.grammarFromSchema(schema, inner);
     }, options);
-    // The signal of the answer outlives the limit, and too late an answer is cancelled by the limit.
-    const generation = await within(admitMs, 'admission', (inner) => this.#generate({
+    const wanted: GenerationRequest = {
       model: card.id,
       ids,
       maxTokens,
       sampling: request.sampling,
       logprobs: request.logprobs,
       ...(grammar === undefined ? {} : { grammar }),
-    }, { signal: AbortSignal.any([options.signal, inner.signal]) }), options);
+    };
+    const wish = { client, line: card.id, positions: ids.length + maxTokens };
+    // The signal of the answer outlives the limit, and too late an answer is cancelled by the limit.
+    const generation = await this.#room.enter(wish, (attempt) => within(admitMs, 'admission', (inner) => {
+      return this.#generate(wanted, { signal: AbortSignal.any([attempt.signal, inner.signal]) });
+    }, attempt), options);
     const events = eachWithin(idleMs, 'the next token', generation, options);
     const head = {
       id: api.idPrefix + randomBytes(12).toString('hex'),
@@ -78,7 +101,7 @@ export class Answers {
     // Whoever reads the answer gets it; until then nobody else has to.
     first.catch(() => undefined);
     const shape = api.shape({ head, logprobs: request.logprobs >= 0, usageChunk: request.stream && request.includeUsage });
-    return { generation, promptTokens: ids.length, shape, parts, first };
+    return { generation, promptTokens: ids.length, maxTokens, shape, parts, first };
   }
 
   /** The whole answer at once. */
@@ -93,21 +116,27 @@ export class Answers {
   }
 
   /**
-   * The answer as events. What fails now can only be told in the stream: as an error object, and without the `[DONE]`
-   * that would make it look whole. Throws it again for the log.
+   * The answer as events. The reader never holds up the mesh: what it has not taken yet waits here, which is as much as the
+   * answer has tokens. What fails now can only be told in the stream: as an error object, and without the `[DONE]` that
+   * would make it look whole. Throws it again for the log.
    */
   async stream(open: OpenAnswer, request: AnswerRequest, events: EventStream): Promise<AnswerSummary> {
     const { shape } = open;
+    // One part a token, and one for what the finish lets go.
+    const buffer = new AnswerBuffer(open.maxTokens + 1);
+    const filled = fill(buffer, open, events);
+    filled.catch(() => undefined);
     try {
       const opening = shape.opening();
-      if (opening !== undefined) {
-        await events.send(opening);
-      }
-      const end = await forEach(open, async (part) => {
-        if (part.text !== '' || part.tokens.length > 0) {
-          await events.send(shape.part(part));
+      let behind = opening !== undefined && await events.send(opening);
+      for (;;) {
+        const part = await buffer.take(behind ? UNITED_PARTS : 1);
+        if (part === undefined) {
+          break;
         }
-      });
+        behind = await events.send(shape.part(part));
+      }
+      const end = await filled;
       await events.send(shape.ending(end.finish));
       if (request.includeUsage) {
         await events.send(shape.usageChunk(usageIn(open, end)));
@@ -182,14 +211,33 @@ async function tell(events: EventStream, err: unknown): Promise<void> {
   try {
     await events.send(httpErrorOf(err).body);
     events.end();
-  } catch {
+  } catch (gone) {
     // Nobody listens any more.
-    events.destroy();
+    events.cut(toMeshnetError(gone));
   }
 }
 
 function usageIn(open: OpenAnswer, end: AnswerEnd): Usage {
   return usageOf(open.promptTokens, end.completionTokens, open.generation.cachedTokens);
+}
+
+/** As fast as the parts come. */
+async function fill(buffer: AnswerBuffer, open: OpenAnswer, events: EventStream): Promise<AnswerEnd> {
+  try {
+    const end = await forEach(open, async (part) => {
+      if (part.text !== '' || part.tokens.length > 0) {
+        buffer.push(part);
+      }
+    });
+    buffer.end();
+    return end;
+  } catch (err) {
+    buffer.fail(err);
+    if (isMeshnetError(err, 'READER_TOO_SLOW')) {
+      events.cut(err);
+    }
+    throw err;
+  }
 }
 
 /** `for await` that also gives what the generator returned, and leaves it when `use` throws. */

@@ -114,6 +114,8 @@ export interface Generation extends AsyncIterable<TokenEvent> {
   readonly route: RouteSummary;
   /** Leading tokens of the prompt that every stage still held. */
   readonly cachedTokens: number;
+  /** Settles when the session is over and every stage has been told. Never rejects. */
+  readonly closed: Promise<void>;
 }
 
 export interface Health {

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { MeshnetError } from '../errors.ts';
+import { limitSending } from './send-limit.ts';
 
 export interface EventStreamInit {
   /** Longest silence, ms. */
@@ -9,13 +10,14 @@ export interface EventStreamInit {
 }
 
 /**
- * One `text/event-stream` answer. It never waits in memory: `send` resolves when the reader has room again, so that
- * whoever makes the events is held up by who reads them.
+ * One `text/event-stream` answer. It keeps no more than what is being sent: `send` resolves when the reader has room again,
+ * and whoever makes the events decides what happens until then.
  */
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #init: EventStreamInit;
   readonly #ping: NodeJS.Timeout;
+  #cut: MeshnetError | undefined;
 
   /** The headers go out at once. */
   constructor(response: ServerResponse, headers: Record<string, string>, init: EventStreamInit) {
@@ -36,30 +38,39 @@ export class EventStream {
     }, init.pingMs);
   }
 
-  /** Throws CANCELLED when the client has gone, DEADLINE_EXCEEDED when it does not read. */
-  async send(data: unknown): Promise<void> {
-    await this.#write(`data: ${typeof data === 'string' ? data : JSON.stringify(data)}\n\n`);
+  /**
+   * True when it had to wait for the reader.
+   *
+   * @throws {MeshnetError} CANCELLED when the client has gone, READER_TOO_SLOW when it does not read, what `cut` was given
+   */
+  async send(data: unknown): Promise<boolean> {
+    if (this.#response.destroyed || this.#response.writableEnded) {
+      throw this.#gone();
+    }
+    this.#ping.refresh();
+    if (this.#response.write(`data: ${typeof data === 'string' ? data : JSON.stringify(data)}\n\n`)) {
+      return false;
+    }
+    await this.#drained();
+    return true;
   }
 
+  /** What is still on its way has the time of a slow reader. */
   end(): void {
     clearInterval(this.#ping);
+    limitSending(this.#response, this.#init.slowReaderMs);
     this.#response.end();
   }
 
-  /** Ends the connection, so that nobody takes what has come for a whole answer. */
-  destroy(): void {
+  /** Ends the connection, so that nobody takes what has come for a whole answer. `reason` is what a waiting `send` throws. */
+  cut(reason: MeshnetError): void {
+    this.#cut ??= reason;
     clearInterval(this.#ping);
     this.#response.destroy();
   }
 
-  async #write(text: string): Promise<void> {
-    if (this.#response.destroyed || this.#response.writableEnded) {
-      throw new MeshnetError('CANCELLED', 'the client has gone');
-    }
-    this.#ping.refresh();
-    if (!this.#response.write(text)) {
-      await this.#drained();
-    }
+  #gone(): MeshnetError {
+    return this.#cut ?? new MeshnetError('CANCELLED', 'the client has gone');
   }
 
   #drained(): Promise<void> {
@@ -71,10 +82,10 @@ export class EventStream {
         result();
       };
       const onDrain = (): void => settle(resolve);
-      const onClose = (): void => settle(() => reject(new MeshnetError('CANCELLED', 'the client has gone')));
-      const timer = setTimeout(() => settle(() => {
-        reject(new MeshnetError('DEADLINE_EXCEEDED', 'the client does not read', { details: { limitMs: this.#init.slowReaderMs } }));
-      }), this.#init.slowReaderMs);
+      const onClose = (): void => settle(() => reject(this.#gone()));
+      const timer = setTimeout(() => this.cut(new MeshnetError('READER_TOO_SLOW', 'the client does not read', {
+        details: { limitMs: this.#init.slowReaderMs },
+      })), this.#init.slowReaderMs);
       response.on('drain', onDrain).on('close', onClose);
     });
   }

@@ -10,8 +10,22 @@ export interface GatewayInit {
   allowedHosts?: readonly string[];
   /** Origins of pages that may call besides those of the loopback. @default [] */
   allowedOrigins?: readonly string[];
-  /** Answers at the same time; more are told to come back. @default 64 */
+  /** Answers at the same time, those that wait for room not counted; more are told to come back. @default 64 */
   maxAnswers?: number;
+  /** Requests that wait because their route has no room; 0 lets nobody wait. @default 256 */
+  maxQueued?: number;
+  /** The same of one client. @default 64 */
+  maxQueuedPerClient?: number;
+  /** Longest wait for room, ms. @default 30000 */
+  queueMs?: number;
+  /** The first pause between two tries for room of which nothing is heard, ms. @default 100 */
+  roomRetryMs?: number;
+  /** The longest such pause, ms. @default 2000 */
+  roomRetryMaxMs?: number;
+  /** Waiting requests that are tried for at once, when room is plenty. @default 8 */
+  roomTries?: number;
+  /** When a client that got no room should come back, ms. @default 5000 */
+  comeBackMs?: number;
   /** Open connections. @default 1024 */
   maxConnections?: number;
   /** Tokens of an answer when the client names no number. @default 1024 */
@@ -20,11 +34,11 @@ export interface GatewayInit {
   bodyBytes?: number;
   /** A stream is never silent for longer, ms. @default 5000 */
   pingMs?: number;
-  /** A reader that takes nothing for this long loses its answer, ms. @default 30000 */
+  /** A reader that does not take what is sent within this loses its connection, ms. @default 30000 */
   slowReaderMs?: number;
   /** One call of the text process, ms. @default 15000 */
   textMs?: number;
-  /** Until a route is open, ms. @default 60000 */
+  /** Until a route is open, the wait for room not counted, ms. @default 60000 */
   admitMs?: number;
   /** Between two tokens, the prompt's processing before the first included, ms. @default 300000 */
   idleMs?: number;
@@ -40,6 +54,13 @@ export const GATEWAY_DEFAULTS: Readonly<Required<Omit<GatewayInit, 'key'>>> = Ob
   allowedHosts: [],
   allowedOrigins: [],
   maxAnswers: 64,
+  maxQueued: 256,
+  maxQueuedPerClient: 64,
+  queueMs: 30_000,
+  roomRetryMs: 100,
+  roomRetryMaxMs: 2000,
+  roomTries: 8,
+  comeBackMs: 5000,
   maxConnections: 1024,
   defaultMaxTokens: 1024,
   bodyBytes: 4 * 1024 * 1024,

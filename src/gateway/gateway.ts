@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { MeshnetError } from '../errors.ts';
-import { isLoopback } from './access.ts';
+import { clientOf, isLoopback } from './access.ts';
 import type { AnswerRequest } from './answer-request.ts';
 import type { AnswerApi } from './answer-shape.ts';
 import { Answers, type AnswerSummary } from './answers.ts';
@@ -17,6 +17,7 @@ import { GATEWAY_DEFAULTS, type GatewayInit, type GatewaySettings } from './gate
 import { createHttpServer, type GatewayLog } from './http-server.ts';
 import { parseJsonBody } from './json-body.ts';
 import { findModel, modelList, modelObject } from './model-list.ts';
+import { WaitingRoom } from './waiting-room.ts';
 
 export interface GatewayComponents {
   backend: Backend;
@@ -36,6 +37,7 @@ export class Gateway {
   readonly #log: GatewayLog;
   readonly #settings: GatewaySettings;
   readonly #answers: Answers;
+  readonly #room: WaitingRoom;
   readonly #loggedFields = new Set<string>();
   readonly #running = new Set<Promise<unknown>>();
   #app: FastifyInstance | undefined;
@@ -52,7 +54,8 @@ export class Gateway {
     }
     this.#backend = backend;
     this.#log = log;
-    this.#answers = new Answers(backend, this.#settings);
+    this.#room = new WaitingRoom(this.#settings);
+    this.#answers = new Answers({ backend, room: this.#room }, this.#settings);
   }
 
   /** Throws ADDRESS_IN_USE, CONFIG_INVALID when there is no such address. */
@@ -108,10 +111,20 @@ export class Gateway {
     return `http://${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
   }
 
+  /** Requests that wait for room on a route. */
+  get waiting(): number {
+    return this.#room.size;
+  }
+
+  /** Answers that are being made, those that wait not counted. */
+  get answering(): number {
+    return this.#running.size - this.#room.size;
+  }
+
   async #health(reply: FastifyReply): Promise<object> {
     const { ready, details } = this.#backend.health();
     reply.code(ready ? 200 : 503);
-    return { ...details, status: ready ? 'ok' : 'unavailable', answers: this.#running.size };
+    return { ...details, status: ready ? 'ok' : 'unavailable', answers: this.answering, waiting: this.waiting };
   }
 
   async #track<T>(work: Promise<T>): Promise<T> {
@@ -126,13 +139,15 @@ export class Gateway {
   async #answer(api: AnswerApi, request: AnswerRequest, http: FastifyRequest, reply: FastifyReply): Promise<unknown> {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
-    if (this.#running.size >= this.#settings.maxAnswers) {
-      throw new MeshnetError('BUSY', undefined, { details: { running: this.#running.size } });
+    const { maxAnswers, key } = this.#settings;
+    // This one is not among them yet.
+    if (this.answering >= maxAnswers) {
+      throw new MeshnetError('BUSY', undefined, { details: { running: this.answering, limit: maxAnswers } });
     }
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);
     try {
-      const open = await this.#answers.open(api, request, { signal });
+      const open = await this.#answers.open(api, request, { signal, client: clientOf(http.headers.authorization, http.ip, key) });
       reply.header('x-meshnet-route', JSON.stringify(open.generation.route));
       if (request.stream) {
         const summary = await this.#answers.stream(open, request, this.#events(reply));

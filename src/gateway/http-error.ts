@@ -49,6 +49,7 @@ const MAPPINGS: Partial<Record<ErrorCode, Mapping>> = {
   PATH_UNKNOWN: { status: 404, type: 'invalid_request_error' },
   BODY_TOO_LARGE: { status: 413, type: 'invalid_request_error', param: 'body' },
   BUSY: { status: 429, type: 'rate_limit_error', code: 'rate_limit_exceeded', retryAfter: 1 },
+  READER_TOO_SLOW: { status: 408, type: 'invalid_request_error' },
   RATE_EXCEEDED: { status: 429, type: 'rate_limit_error', code: 'rate_limit_exceeded', retryAfter: 1 },
   NO_ROUTE: unavailable(5),
   NO_CAPACITY: unavailable(2),

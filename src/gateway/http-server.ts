@@ -7,6 +7,7 @@ import { isMeshnetError, MeshnetError } from '../errors.ts';
 import { allowedHeaders, hostAllowed, keyMatches, originAllowed } from './access.ts';
 import type { GatewaySettings } from './gateway-init.ts';
 import { httpErrorOf } from './http-error.ts';
+import { limitSending } from './send-limit.ts';
 
 /** What the gateway needs of a log; a pino logger is one. */
 export interface GatewayLog {
@@ -73,6 +74,9 @@ export function createHttpServer(settings: GatewaySettings, log: GatewayLog): Fa
       throw new MeshnetError('UNAUTHORIZED', 'the key is missing or wrong');
     }
     return undefined;
+  });
+  app.addHook('onSend', async (_request, reply) => {
+    limitSending(reply.raw, settings.slowReaderMs);
   });
   app.setErrorHandler((err: FastifyError, request, reply) => sendError(err, request, reply, log));
   app.setNotFoundHandler((request) => {

@@ -66,11 +66,11 @@ export class Consumer {
       this.use(name, bytesFromString(digest, 'hex'));
     }
     parts.add('text processes', () => Promise.all(this.#used.map((model) => model.stop())));
-    if (!api.enabled) {
+    const { enabled, ...init } = api;
+    if (!enabled) {
       return;
     }
-    const { host, port, key, allowedHosts, allowedOrigins } = api;
-    const gateway = new Gateway({ backend: this.backend, log }, { host, port, key, allowedHosts, allowedOrigins });
+    const gateway = new Gateway({ backend: this.backend, log }, init);
     await gateway.start();
     this.#gateway = gateway;
     parts.add('gateway', () => gateway.stop());

@@ -30,12 +30,18 @@ export interface EntrySeamInit {
 export type TurnInit = Omit<MessageInitShape<typeof TurnSchema>, '$typeName' | 'nTokens' | 'turn' | 'maxTokens' | 'logprobs'> &
   { readonly turn: number; readonly ids: readonly number[]; readonly maxTokens: number; readonly logprobs: number };
 
+interface RunningTurn {
+  readonly turn: number;
+  cancelling?: Promise<void>;
+}
+
 /** The gateway's end of the entry seam: turns in, loop frames out (SPEC.md §7). */
 export class EntrySeam {
   readonly #stream: PacketDuplex;
   readonly #end: SeamEnd;
   readonly #init: Required<EntrySeamInit>;
   readonly #frames: AsyncGenerator<Frame>;
+  #running: RunningTurn | undefined;
   #closed = false;
 
   constructor(stream: PacketDuplex, init: EntrySeamInit) {
@@ -78,6 +84,8 @@ export class EntrySeam {
   async * turn(init: TurnInit, options: AbortOptions): AsyncGenerator<Frame> {
     const { ids, ...fields } = init;
     const { idleMs, promptIdMs } = this.#init;
+    const running: RunningTurn = { turn: init.turn };
+    this.#running = running;
     let finished = false;
     try {
       await this.#send({ turn: create(TurnSchema, { ...fields, nTokens: ids.length }) }, options);
@@ -96,8 +104,9 @@ export class EntrySeam {
       }
     } finally {
       if (!finished) {
-        await this.#cancel(init.turn);
+        await this.#cancel(running);
       }
+      this.#running = undefined;
     }
   }
 
@@ -118,12 +127,24 @@ export class EntrySeam {
     }
   }
 
+  /** The quick end: cancels the turn that runs, if one does, and drops the stream. Never throws. */
+  async leave(err: MeshnetError): Promise<void> {
+    if (this.#running !== undefined) {
+      await this.#cancel(this.#running);
+    }
+    this.abort(err);
+  }
+
   abort(err: MeshnetError): void {
     this.#closed = true;
     this.#stream.abort(err);
   }
 
-  async #cancel(turn: number): Promise<void> {
+  #cancel(running: RunningTurn): Promise<void> {
+    return running.cancelling ??= this.#sendCancel(running.turn);
+  }
+
+  async #sendCancel(turn: number): Promise<void> {
     if (this.#closed) {
       return;
     }

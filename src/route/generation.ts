@@ -19,6 +19,9 @@ export interface RouteGenerationInit {
  */
 export class RouteGeneration implements AsyncIterable<Step> {
   readonly cachedTokens = 0;
+  /** Settles when every stage has been told that the session is over. Never rejects. */
+  readonly closed: Promise<void>;
+  readonly #setClosed: () => void;
   readonly #route: OpenRoute;
   readonly #turn: TurnInit;
   readonly #signal: AbortSignal;
@@ -26,9 +29,13 @@ export class RouteGeneration implements AsyncIterable<Step> {
   /** Set by the first read, or by what came before one. */
   #begun = false;
   #over: MeshnetError | undefined;
+  #closing: Promise<void> | undefined;
 
   constructor(route: OpenRoute, turn: TurnInit, options: AbortOptions & RouteGenerationInit) {
     const { signal, readMs = 10_000 } = options;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.closed = promise;
+    this.#setClosed = resolve;
     this.#route = route;
     this.#turn = turn;
     this.#signal = signal;
@@ -56,19 +63,30 @@ export class RouteGeneration implements AsyncIterable<Step> {
     }
     this.#begin();
     const signal = AbortSignal.any([this.#signal, this.#route.lost]);
-    let reason: MeshnetError | undefined = new MeshnetError('CANCELLED');
+    const left = new MeshnetError('CANCELLED', 'the answer was left');
+    // Every stage hears of it at once, whatever becomes of the cancel at the head.
+    const release = (): void => { void this.#close(this.#reason(left)); };
+    signal.addEventListener('abort', release, { once: true });
+    let reason: MeshnetError | undefined = left;
     try {
       for await (const frame of this.#route.entry.turn(this.#turn, { signal })) {
-        if (frame.finish !== Finish.UNSPECIFIED) {
-          reason = undefined;
+        reason = frame.finish === Finish.UNSPECIFIED ? left : undefined;
+        let taken = false;
+        try {
+          yield stepOf(frame);
+          taken = true;
+        } finally {
+          if (!taken && reason !== undefined) {
+            release();
+          }
         }
-        yield stepOf(frame);
       }
     } catch (err) {
       reason = this.#reason(err);
       throw reason;
     } finally {
-      await this.#route.close(reason);
+      signal.removeEventListener('abort', release);
+      await this.#close(reason);
     }
   }
 
@@ -87,7 +105,17 @@ export class RouteGeneration implements AsyncIterable<Step> {
   #giveBack(reason: MeshnetError): void {
     this.#begin();
     this.#over = reason;
-    void this.#route.close(reason);
+    void this.#close(reason);
+  }
+
+  /** The first reason counts. */
+  #close(reason: MeshnetError | undefined): Promise<void> {
+    return this.#closing ??= this.#closeRoute(reason);
+  }
+
+  async #closeRoute(reason: MeshnetError | undefined): Promise<void> {
+    await this.#route.close(reason);
+    this.#setClosed();
   }
 
   /** The client's wish first; then the lease, which says more of a lost stage than the stream that broke with it. */

@@ -188,10 +188,11 @@ export class RouteOpener {
   async #close(stages: readonly AdmittedStage[], entry: EntrySeam, reason: MeshnetError | undefined): Promise<void> {
     if (reason === undefined) {
       await entry.close({ signal: AbortSignal.timeout(this.#init.closeMs) });
+      await this.#release(stages, reason);
     } else {
-      entry.abort(reason);
+      // A head that takes nothing any more holds up no other stage.
+      await Promise.all([entry.leave(reason), this.#release(stages, reason)]);
     }
-    await this.#release(stages, reason);
   }
 
   async #release(stages: readonly AdmittedStage[], reason: MeshnetError | undefined): Promise<void> {

@@ -1,5 +1,6 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
 import { candidateId, type Stage } from '../domain/route.ts';
+import { NO_ROOM } from '../domain/fair-queue.ts';
 import { isMeshnetError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
 import { abortError } from '../net/wait.ts';
 import type { Finder } from './finder.ts';
@@ -53,8 +54,8 @@ export class Router {
   }
 
   /**
-   * @throws {MeshnetError} NO_ROUTE naming the gap; the last stage's refusal; DEADLINE_EXCEEDED; CANCELLED or the reason
-   *   of the signal
+   * @throws {MeshnetError} NO_ROUTE naming the gap; the last refusal for want of room, which is worth a wait, otherwise the
+   *   last refusal; DEADLINE_EXCEEDED; CANCELLED or the reason of the signal
    */
   async open(modelDigest: Uint8Array, wish: Wish, options: AbortOptions): Promise<OpenRoute> {
     const { attempts, openMs } = this.#init;
@@ -63,9 +64,11 @@ export class Router {
     const excluded = new Set<string>();
     const broken = new Set<string>();
     let refusal: MeshnetError | undefined;
+    let noRoom: MeshnetError | undefined;
+    let onlyBusy = true;
     for (let attempt = 0; attempt < attempts; attempt++) {
       try {
-        const plan = await this.#plan(modelDigest, wish, { excluded, signal });
+        const plan = await this.#plan(modelDigest, wish, { excluded, onlyBusy, signal });
         return await this.#components.opener.open(plan, wish.positions, { signal });
       } catch (err) {
         if (options.signal.aborted) {
@@ -78,13 +81,15 @@ export class Router {
         }
         if (!(err instanceof StageError)) {
           // That nobody else is left says less than why the last one refused.
-          throw isMeshnetError(err, 'NO_ROUTE') ? refusal ?? err : toMeshnetError(err);
+          throw isMeshnetError(err, 'NO_ROUTE') ? noRoom ?? refusal ?? err : toMeshnetError(err);
         }
         refusal = err.cause;
+        noRoom = NO_ROOM.has(refusal.code) ? refusal : noRoom;
+        onlyBusy &&= BUSY.has(refusal.code);
         this.#leaveOut(err, { excluded, broken });
       }
     }
-    throw refusal ?? new MeshnetError('NO_ROUTE');
+    throw noRoom ?? refusal ?? new MeshnetError('NO_ROUTE');
   }
 
   /** Whether the providers known now cover every layer. */
@@ -108,17 +113,24 @@ export class Router {
     }
   }
 
-  /** NO_ROUTE is said only after a fresh look-up: the missing layers may have come meanwhile. */
+  /**
+   * NO_ROUTE is said only after a fresh look-up: the missing layers may have come meanwhile. Those that are only busy are no
+   * reason for one: under load every session would ask the whole mesh.
+   */
   async #plan(
-    modelDigest: Uint8Array, wish: Wish, { excluded, signal }: AbortOptions & { excluded: ReadonlySet<string> },
+    modelDigest: Uint8Array, wish: Wish,
+    { excluded, onlyBusy, signal }: AbortOptions & { excluded: ReadonlySet<string>; onlyBusy: boolean },
   ): Promise<Stage<Offer>[]> {
     const { finder } = this.#components;
     const remembered = finder.remembers(modelDigest);
-    if (excluded.size === 0 && remembered) {
+    if (remembered && (onlyBusy || excluded.size === 0)) {
       const candidates = await finder.find(modelDigest, { signal });
-      const plan = this.#planOver(candidates, wish, finder.evicted());
+      const plan = this.#planOver(candidates, wish, new Set([...excluded, ...finder.evicted()]));
       if (plan !== undefined) {
         return plan;
+      }
+      if (excluded.size > 0) {
+        return this.#planRoute(candidates, wish, excluded);
       }
     }
     const candidates = await finder.find(modelDigest, { signal, fresh: excluded.size > 0 || remembered });

@@ -12,6 +12,7 @@ import { checkAdmit, type CheckedAdmit } from './admit-check.ts';
 import type { LaneTable, LeasedLane, SeamGrant } from './lanes.ts';
 import type { Linker } from './linker.ts';
 import { type ServeLog, silentLog } from './log.ts';
+import { withRoom } from './no-room.ts';
 import type { ShardService } from './shard-service.ts';
 
 export interface AdmissionComponents {
@@ -141,12 +142,13 @@ export class Admission implements AdmissionHandler {
     if (this.#lanes.get(key) !== undefined) {
       throw new MeshnetError('LANE_EXISTS', undefined, { details: { stage: key.stage, epoch: key.epoch } });
     }
+    const positions = grantedPositions(capability, request.positions);
     try {
       const reply = await client.admit({
         lane: key,
         nStages: request.nStages,
         modelDigest: request.modelDigest,
-        positions: grantedPositions(capability, request.positions),
+        positions,
         holdMs: LIMITS.admitHoldMs,
         // The numbers of both enums are the same (peer.proto).
         seams: [...seams].map(([end, peerId]) => ({ role: end as number, peerId })),
@@ -176,7 +178,7 @@ export class Admission implements AdmissionHandler {
       if (failure.code !== 'LANE_EXISTS') {
         this.#release(client, key, failure.code);
       }
-      throw failure;
+      throw failure.code === 'NO_CAPACITY' ? await withRoom(failure, { client, positions }, { signal: lease.signal }) : failure;
     }
   }
 

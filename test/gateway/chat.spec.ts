@@ -166,7 +166,7 @@ describe('gateway/chat', () => {
         await response.arrayBuffer();
       }
     }
-    backend.refusal = refusal('NO_CAPACITY', { retryAfterMs: 9500 });
+    backend.refusal = refusal('WORKER_LOST', { retryAfterMs: 9500 });
     assert.equal((await post(url, chatBody())).headers.get('retry-after'), '10');
   });
 

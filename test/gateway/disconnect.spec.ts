@@ -1,11 +1,16 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { isMeshnetError } from '../../src/errors.ts';
 import type { Gateway } from '../../src/gateway/gateway.ts';
-import { chatBody, listen, post, rawConnection, readStream } from './http-client.ts';
-import { idsOf, LONG, LONG_BYTES, ScriptedBackend, untilAborted } from './scripted-backend.ts';
+import type { GatewayInit } from '../../src/gateway/gateway-init.ts';
+import { chatBody, listen, NotedLog, post, rawConnection, readStream } from './http-client.ts';
+import { CARD, END, idsOf, LONG, LONG_BYTES, ScriptedBackend, untilAborted } from './scripted-backend.ts';
 
 /** Longest that a cancel may take, ms. */
 const CANCEL_MS = 500;
+/** More tokens of `LONG_BYTES` than the buffers of both ends of a loopback connection hold. */
+const MANY = 600;
 
 describe('gateway/disconnect', () => {
   let backend: ScriptedBackend;
@@ -86,24 +91,82 @@ describe('gateway/disconnect', () => {
     await backend.left();
   });
 
-  it('holds up the mesh for a reader that takes nothing, and in the end drops it', async () => {
-    await gateway.stop();
-    gateway = await listen(backend, { slowReaderMs: 100 });
-    let produced = 0;
-    backend.script = async function* () {
-      while (true) {
-        produced++;
-        yield { ids: [LONG] };
-      }
+  describe('with a reader that takes nothing', () => {
+    let log: NotedLog;
+    const sockets: Socket[] = [];
+
+    afterEach(() => {
+      sockets.splice(0).forEach((socket) => socket.destroy());
+    });
+
+    /** Asks, and reads nothing of the answer. */
+    const ask = async (init: GatewayInit, maxTokens: number): Promise<Socket> => {
+      await gateway.stop();
+      backend.cards = [{ ...CARD, contextLength: 4096 }];
+      log = new NotedLog();
+      gateway = await listen(backend, init, log);
+      const body = JSON.stringify(chatBody({ stream: true, max_tokens: maxTokens }));
+      const socket = await rawConnection(gateway.url);
+      sockets.push(socket.pause());
+      socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+      return socket;
     };
-    const body = JSON.stringify(chatBody({ stream: true }));
-    const socket = await rawConnection(gateway.url);
-    socket.pause();
-    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
-    await backend.left();
-    // What fits into the socket buffers of both ends of the loopback, and no more.
-    assert.ok(produced * LONG_BYTES < 32 * 1024 * 1024, `${produced} events`);
-    socket.destroy();
+
+    const assertCut = async (): Promise<void> => {
+      const { err } = await log.line('answer broken off') as { err: unknown };
+      assert.ok(isMeshnetError(err, 'READER_TOO_SLOW'), String(err));
+    };
+
+    it('is not held up, and keeps what was not taken yet', async () => {
+      const produced = Promise.withResolvers<void>();
+      backend.script = async function* () {
+        for (let i = 0; i < MANY; i++) {
+          yield { ids: [LONG] };
+        }
+        produced.resolve();
+        yield { ids: [END], finish: 'end' };
+      };
+      const socket = await ask({}, MANY + 1);
+      await produced.promise;
+      let bytes = 0;
+      let end = '';
+      for await (const chunk of socket) {
+        bytes += (chunk as Buffer).length;
+        end = (end + String(chunk)).slice(-100);
+      }
+      assert.ok(bytes > MANY * LONG_BYTES);
+      assert.match(end, /data: \[DONE\]\n\n/);
+      assert.equal(backend.cancelled, 0);
+    });
+
+    it('keeps no more than the answer may have, then cuts the connection and cancels', async () => {
+      backend.script = async function* () {
+        while (true) {
+          yield { ids: [LONG] };
+        }
+      };
+      await ask({}, MANY);
+      await backend.left();
+      await assertCut();
+    });
+
+    it('gives it up after its time, also when the answer is complete', async () => {
+      backend.script = async function* (_request, signal) {
+        for (let i = 0; i < MANY; i++) {
+          yield { ids: [LONG] };
+        }
+        yield await untilAborted(signal);
+      };
+      await ask({ slowReaderMs: 50 }, MANY + 1);
+      await backend.left();
+      await assertCut();
+
+      backend.script = async function* () {
+        yield { ids: Array.from({ length: MANY }, () => LONG), finish: 'max_tokens' };
+      };
+      await ask({ slowReaderMs: 50 }, MANY);
+      await assertCut();
+    });
   });
 
   it('tells running answers that it stops, and then starts again', async () => {

@@ -1,13 +1,14 @@
 import { connect, type Socket } from 'node:net';
 import { Gateway } from '../../src/gateway/gateway.ts';
+import type { GatewayLog } from '../../src/gateway/http-server.ts';
 import type { GatewayInit } from '../../src/gateway/gateway-init.ts';
 import { CARD, type ScriptedBackend } from './scripted-backend.ts';
 
-const silent = { debug: (): void => undefined, info: (): void => undefined, error: (): void => undefined };
+const silent: GatewayLog = { debug: (): void => undefined, info: (): void => undefined, error: (): void => undefined };
 
 /** A gateway that listens on a free port of the loopback. */
-export async function listen(backend: ScriptedBackend, init: GatewayInit = {}): Promise<Gateway> {
-  const gateway = new Gateway({ backend, log: silent }, { port: 0, ...init });
+export async function listen(backend: ScriptedBackend, init: GatewayInit = {}, log: GatewayLog = silent): Promise<Gateway> {
+  const gateway = new Gateway({ backend, log }, { port: 0, ...init });
   await gateway.start();
   return gateway;
 }
@@ -24,6 +25,31 @@ export function post(url: string, body: unknown, init: RequestInit = {}): Promis
     headers: { 'content-type': 'application/json', ...init.headers as Record<string, string> },
     body: typeof body === 'string' || body instanceof Uint8Array ? body as string : JSON.stringify(body),
   });
+}
+
+/** Notes the lines of a gateway's log, and lets a test wait for one. */
+export class NotedLog implements GatewayLog {
+  readonly #facts: Record<string, object> = {};
+  readonly #waiting = new Map<string, (facts: object) => void>();
+
+  debug(facts: object, message: string): void {
+    this.info(facts, message);
+  }
+
+  info(facts: object, message: string): void {
+    this.#facts[message] = facts;
+    this.#waiting.get(message)?.(facts);
+  }
+
+  error(facts: object, message: string): void {
+    this.info(facts, message);
+  }
+
+  /** The facts of the line, as soon as it is there. */
+  line(message: string): Promise<object> {
+    const facts = this.#facts[message];
+    return facts !== undefined ? Promise.resolve(facts) : new Promise((resolve) => { this.#waiting.set(message, resolve); });
+  }
 }
 
 export interface ServerEvent {

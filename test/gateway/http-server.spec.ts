@@ -49,7 +49,7 @@ describe('gateway/http-server', () => {
   });
 
   it('says whether it can answer', async () => {
-    assert.deepEqual(await (await fetch(`${gateway.url}/health`)).json(), { status: 'ok', models: 1, answers: 0 });
+    assert.deepEqual(await (await fetch(`${gateway.url}/health`)).json(), { status: 'ok', models: 1, answers: 0, waiting: 0 });
     backend.ready = false;
     assert.equal((await fetch(`${gateway.url}/v1/health`)).status, 503);
   });

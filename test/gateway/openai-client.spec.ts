@@ -85,7 +85,7 @@ describe('gateway/openai-client', () => {
     backend.admission = async () => {
       attempts++;
       if (attempts === 1) {
-        throw refusal('NO_CAPACITY', { retryAfterMs: 1 });
+        throw refusal('WORKER_LOST', { retryAfterMs: 1 });
       }
     };
     assert.equal((await patient.chat.completions.create({ model: CARD.id, messages })).choices[0]?.message.content, 'Grüße, 世界!');

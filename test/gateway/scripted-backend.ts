@@ -77,6 +77,8 @@ type Script = (request: GenerationRequest, signal: AbortSignal) => AsyncIterable
 export class ScriptedBackend implements Backend {
   readonly texts = new ByteText();
   readonly requests: GenerationRequest[] = [];
+  /** Those of them that were admitted. */
+  readonly opened: GenerationRequest[] = [];
   /** Thrown in place of admission. */
   refusal: MeshnetError | undefined;
   /** Awaited before admission. */
@@ -85,6 +87,10 @@ export class ScriptedBackend implements Backend {
   ready = true;
   cards: ModelCard[] = [CARD];
   cachedTokens = 0;
+  /** Generations at once; one more is refused for want of room. */
+  sequences = Number.POSITIVE_INFINITY;
+  /** Generations that are not over. */
+  running = 0;
   /** Generations that were left before their finish. */
   cancelled = 0;
   #events = new EventTarget();
@@ -116,15 +122,22 @@ export class ScriptedBackend implements Backend {
     if (this.refusal !== undefined) {
       throw this.refusal;
     }
+    if (this.running >= this.sequences) {
+      throw refusal('NO_CAPACITY', { availablePositions: 96, availableSequences: 0, retryAfterMs: 1000 });
+    }
+    this.running++;
+    this.opened.push(request);
+    const { promise: closed, resolve: close } = Promise.withResolvers<void>();
     signal.addEventListener('abort', () => this.#events.dispatchEvent(new Event('abort')), { once: true });
     return {
       route: { epoch: 1, stages: [{ peer: 'peerA', layers: [0, 2], path: 'direct-grpc' }, { peer: 'peerB', layers: [2, 4], path: 'relay' }] },
       cachedTokens: this.cachedTokens,
-      [Symbol.asyncIterator]: () => this.#run(request, signal),
+      closed,
+      [Symbol.asyncIterator]: () => this.#run(request, signal, close),
     };
   }
 
-  async* #run(request: GenerationRequest, signal: AbortSignal): AsyncGenerator<TokenEvent> {
+  async* #run(request: GenerationRequest, signal: AbortSignal, close: () => void): AsyncGenerator<TokenEvent> {
     let finished = false;
     try {
       for await (const event of this.script(request, signal)) {
@@ -135,9 +148,11 @@ export class ScriptedBackend implements Backend {
         yield event;
       }
     } finally {
+      this.running--;
       if (!finished) {
         this.#leave();
       }
+      close();
     }
   }
 

@@ -127,6 +127,28 @@ describe('route/entry-seam', () => {
     assert.equal((await head.next())?.cancel?.turn, 1);
   });
 
+  it('leaves a running turn with one cancel, then drops the stream', async () => {
+    const entry = await opened();
+    const tokens = tokensOf(entry.turn(TURN, soon()));
+    tokens.catch(() => undefined);
+    await head.turn();
+    const next = head.next();
+    await entry.leave(new MeshnetError('CANCELLED', 'the client has gone'));
+    assert.equal((await next)?.cancel?.turn, 1);
+    await assert.rejects(tokens, code('CANCELLED'));
+    await assert.rejects(head.next(), code('CANCELLED'));
+  });
+
+  it('drops a head that takes no cancel in time', async () => {
+    const entry = await opened({ cancelMs: 20 });
+    const tokens = tokensOf(entry.turn(TURN, soon()));
+    tokens.catch(() => undefined);
+    await head.turn();
+    head.near.write = () => new Promise(() => undefined);
+    await entry.leave(new MeshnetError('CANCELLED'));
+    await assert.rejects(tokens, MeshnetError);
+  });
+
   it('allows the first token the time of its prompt, and each later one the idle time', async () => {
     const entry = await opened({ idleMs: 10, promptIdMs: 20 });
     const began = performance.now();

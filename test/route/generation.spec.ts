@@ -14,9 +14,13 @@ class TestRoute implements OpenRoute {
   readonly positions = 64;
   readonly leases = new AbortController();
   readonly head = new Head();
-  readonly entry = new EntrySeam(this.head.near, { lane: LANE, modelDigest: MODEL, positions: 64, cancelMs: 50 });
+  readonly entry: EntrySeam;
   readonly closed: (MeshnetError | undefined)[] = [];
   readonly over = Promise.withResolvers<undefined>();
+
+  constructor({ cancelMs = 50 } = {}) {
+    this.entry = new EntrySeam(this.head.near, { lane: LANE, modelDigest: MODEL, positions: 64, cancelMs });
+  }
 
   get lost(): AbortSignal {
     return this.leases.signal;
@@ -79,6 +83,36 @@ describe('route/generation', () => {
     assert.equal((await route.head.next())?.cancel?.turn, 1);
     await reading;
     assert.equal(route.closed[0]?.code, 'CANCELLED');
+  });
+
+  it('tells when the session is over at every stage, however it ended', async () => {
+    const generation = new RouteGeneration(route, TURN, soon());
+    const steps = Array.fromAsync(generation);
+    await route.head.turn();
+    await route.head.send(loopFrame([6], Finish.END));
+    await steps;
+    await generation.closed;
+    assert.deepEqual(route.closed, [undefined]);
+
+    const unread = new TestRoute();
+    await new RouteGeneration(unread, TURN, { ...soon(), readMs: 10 }).closed;
+    assert.equal(unread.closed[0]?.code, 'DEADLINE_EXCEEDED');
+  });
+
+  it('releases at once, though the head takes no cancel', async () => {
+    const stuck = new TestRoute({ cancelMs: 60_000 });
+    await Promise.all([stuck.entry.open(soon()), stuck.head.opened()]);
+    const gone = new AbortController();
+    const steps = Array.fromAsync(new RouteGeneration(stuck, TURN, { signal: gone.signal }));
+    steps.catch(() => undefined);
+    await stuck.head.turn();
+    const taken = Promise.withResolvers<void>();
+    stuck.head.near.write = () => taken.promise;
+    gone.abort(new MeshnetError('CANCELLED', 'the client has gone'));
+    await stuck.over.promise;
+    assert.equal(stuck.closed[0]?.code, 'CANCELLED');
+    taken.resolve();
+    await assert.rejects(steps, code('CANCELLED'));
   });
 
   it('ends with the reason of the signal, which is what the client is told', async () => {

@@ -166,6 +166,18 @@ describe('route/opener', () => {
     assert.deepEqual(stages.released(), [0, 1, 2].map((stage) => `release ${stage} CANCELLED`));
   });
 
+  it('releases every lease beside the cancel, so that a head that hangs holds up nobody', async () => {
+    const route = await open(THREE);
+    const turn = route.entry.turn({ turn: 1, start: 0, ids: [1], maxTokens: 4, logprobs: -1 }, soon());
+    const next = turn.next();
+    next.catch(() => undefined);
+    await stages.head.turn();
+    stages.head.near.write = () => new Promise(() => undefined);
+    void route.close(new MeshnetError('CANCELLED'));
+    assert.deepEqual(stages.released(), [0, 1, 2].map((stage) => `release ${stage} CANCELLED`));
+    await assert.rejects(next, MeshnetError);
+  });
+
   it('releases at once, with the reason, when there is one', async () => {
     const route = await open(THREE);
     await route.close(new MeshnetError('SEAM_TIMEOUT'));

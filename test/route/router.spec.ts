@@ -101,6 +101,27 @@ describe('route/router', () => {
     assert.deepEqual(mesh.opened, [['peer-0-6', 'peer-6-12']]);
   });
 
+  it('asks nobody anew when those who serve are only busy', async () => {
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    mesh.refusals.set('peer-6-12', 'NO_CAPACITY').set('spare', 'NO_CAPACITY');
+    for (let i = 0; i < 3; i++) {
+      await assert.rejects(mesh.open(), code('NO_CAPACITY'));
+    }
+    assert.deepEqual([mesh.lookUps, mesh.opens], [1, 6]);
+    mesh.refusals.delete('spare');
+    await mesh.open();
+    assert.deepEqual(mesh.opened, [['peer-0-6', 'spare']]);
+  });
+
+  it('says that there was no room when one was only busy, because that is worth a wait', async () => {
+    mesh.offers.push(offer(6, 12, { peerId: 'spare', lanes: 3 }));
+    for (const [first, second] of [['NO_CAPACITY', 'NOT_SERVING'], ['NOT_SERVING', 'NO_CAPACITY'], ['DRAINING', 'PEER_UNREACHABLE']] as const) {
+      mesh.refusals.set('peer-6-12', first).set('spare', second);
+      const expected = first === 'NOT_SERVING' ? second : first;
+      await assert.rejects(mesh.open(), code(expected));
+    }
+  });
+
   it('takes the new boot of a shard whose old one failed', async () => {
     mesh.refusals.set('peer-6-12', 'NOT_SERVING');
     await assert.rejects(mesh.open(), code('NOT_SERVING'));

@@ -134,6 +134,18 @@ describe('serve/admission', function () {
     assert.equal(await free(), 6);
   });
 
+  it('names what a session required and what the worker has, when there is no room', async () => {
+    await admit(admitOf(1));
+    await admit(admitOf(2));
+    await assert.rejects(admit(admitOf(3)), (err: unknown) => {
+      assert.ok(isMeshnetError(err, 'NO_CAPACITY'));
+      const { requiredPositions, availablePositions, requiredSequences, availableSequences } = err.details;
+      // The worker of the test holds two sessions and counts to eight.
+      assert.deepEqual([requiredPositions, availablePositions, requiredSequences, availableSequences], [100, 1024, 1, 6]);
+      return true;
+    });
+  });
+
   it('refuses a lane twice, and keeps the first', async () => {
     await admit(admitOf(1));
     await assert.rejects(admit(admitOf(1)), isCode('LANE_EXISTS'));

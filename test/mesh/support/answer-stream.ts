@@ -25,9 +25,12 @@ export interface Refusal {
   readonly error: ErrorObject;
 }
 
-export function post(api: string, fields: Record<string, unknown> = {}, signal: AbortSignal = AbortSignal.timeout(60_000)): Promise<Response> {
+/** `key`: a bearer token, by which a gateway tells its clients apart. */
+export function post(
+  api: string, fields: Record<string, unknown> = {}, signal: AbortSignal = AbortSignal.timeout(60_000), key?: string,
+): Promise<Response> {
   return fetch(`${api}/v1/chat/completions`, {
-    method: 'POST', signal, headers: { 'content-type': 'application/json' },
+    method: 'POST', signal, headers: { 'content-type': 'application/json', ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) },
     body: JSON.stringify({
       model: MODEL, messages: [{ role: 'user', content: 'Say something long.' }], temperature: 0, max_tokens: 16, stream: true, ...fields,
     }),

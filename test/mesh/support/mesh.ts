@@ -19,6 +19,7 @@ export const READY_MS = 120_000;
 export interface Health {
   readonly status: string;
   readonly answers: number;
+  readonly waiting: number;
   readonly node: { readonly peerId: string; readonly addresses: readonly string[] };
   readonly models: readonly { readonly id: string; readonly coverage: string }[];
   readonly shard?: {
