@@ -33,7 +33,7 @@ describe('docs', () => {
     assert.deepEqual(codesOfSpec(read('proto/SPEC.md')), travelling);
   });
 
-  for (const document of ['README.md', 'ARCHITECTURE.md', 'bench/README.md']) {
+  for (const document of ['README.md', 'ARCHITECTURE.md', 'METRICS.md', 'bench/README.md']) {
     it(`names only commands and files that exist in ${document}`, () => {
       const text = read(document);
       const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };

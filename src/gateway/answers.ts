@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { isMeshnetError, MeshnetError, toMeshnetError } from '../errors.ts';
 import { answer, type AnswerEnd, type AnswerPart, type TokenDetail } from './answer.ts';
+import type { AnswerMeter } from './answer-meter.ts';
 import type { AnswerRequest, Prompt } from './answer-request.ts';
 import { usageOf, type AnswerApi, type AnswerShape, type Usage } from './answer-shape.ts';
 import type { AbortOptions, Backend, Generation, GenerationRequest, ModelCard, TextService } from './backend.ts';
@@ -43,7 +44,9 @@ export class Answers {
    * Everything that can be refused is refused here, before a client has seen a header. What comes back holds a session
    * on every stage until its parts are at their end or the signal is aborted.
    */
-  async open(api: AnswerApi, request: AnswerRequest, options: AbortOptions): Promise<OpenAnswer> {
+  async open(
+    api: AnswerApi, request: AnswerRequest, options: AbortOptions & { readonly meter: AnswerMeter },
+  ): Promise<OpenAnswer> {
     findModel(this.#backend.models(), request.model);
     const { textMs, admitMs, idleMs } = this.#settings;
     const text = await within(admitMs, 'opening the model', (inner) => this.#backend.text(request.model, inner), options);
@@ -66,7 +69,7 @@ export class Answers {
       logprobs: request.logprobs,
       ...(grammar === undefined ? {} : { grammar }),
     }, { signal: AbortSignal.any([options.signal, inner.signal]) }), options);
-    const events = eachWithin(idleMs, 'the next token', generation, options);
+    const events = eachWithin(idleMs, 'the next token', options.meter.watch(generation), options);
     const head = {
       id: api.idPrefix + randomBytes(12).toString('hex'),
       created: Math.floor(Date.now() / 1000),

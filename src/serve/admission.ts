@@ -14,11 +14,17 @@ import type { Linker } from './linker.ts';
 import { type ServeLog, silentLog } from './log.ts';
 import type { ShardService } from './shard-service.ts';
 
+/** Hears of every session that is not admitted. */
+export interface AdmissionObserver {
+  sessionRefused(reason: ErrorCode): void;
+}
+
 export interface AdmissionComponents {
   readonly shards: readonly ShardService[];
   readonly lanes: LaneTable;
   readonly linker: Linker;
   readonly log?: ServeLog;
+  readonly observer?: AdmissionObserver;
 }
 
 export interface AdmissionInit {
@@ -45,6 +51,7 @@ export class Admission implements AdmissionHandler {
   readonly #lanes: LaneTable;
   readonly #linker: Linker;
   readonly #log: ServeLog;
+  readonly #observer: AdmissionObserver | undefined;
   readonly #init: Required<AdmissionInit>;
   readonly #held = new Map<number, Held>();
   /** Leases by peer, those being asked for included. */
@@ -58,6 +65,7 @@ export class Admission implements AdmissionHandler {
     this.#lanes = components.lanes;
     this.#linker = components.linker;
     this.#log = components.log ?? silentLog;
+    this.#observer = components.observer;
     this.#init = {
       sessionsPerPeer: init.sessionsPerPeer ?? 64,
       anyDtype: init.anyDtype ?? false,
@@ -87,13 +95,11 @@ export class Admission implements AdmissionHandler {
 
   async admit(request: Admit, lease: Lease): Promise<Omit<MessageInitShape<typeof AdmittedSchema>, '$typeName'>> {
     this.#listen();
-    this.#countIn(lease.remotePeer);
     try {
-      const checked = checkAdmit(request, this.#shards, { peerId: lease.remotePeer, anyDtype: this.#init.anyDtype });
-      return await this.#reserve(request, checked, lease);
+      return await this.#admit(request, lease);
     } catch (err) {
-      this.#countOut(lease.remotePeer);
       const { code, details } = toMeshnetError(err);
+      this.#observer?.sessionRefused(code);
       this.#log.info({ peer: lease.remotePeer, code, details }, 'session refused');
       throw err;
     }
@@ -125,6 +131,17 @@ export class Admission implements AdmissionHandler {
     }, this.#init.lingerMs);
     timer.unref();
     this.#lingering.add(timer);
+  }
+
+  async #admit(request: Admit, lease: Lease): ReturnType<AdmissionHandler['admit']> {
+    this.#countIn(lease.remotePeer);
+    try {
+      const checked = checkAdmit(request, this.#shards, { peerId: lease.remotePeer, anyDtype: this.#init.anyDtype });
+      return await this.#reserve(request, checked, lease);
+    } catch (err) {
+      this.#countOut(lease.remotePeer);
+      throw err;
+    }
   }
 
   async #reserve(
