@@ -1,14 +1,13 @@
 import { connect, type Socket } from 'node:net';
 import { Gateway } from '../../src/gateway/gateway.ts';
 import type { GatewayInit } from '../../src/gateway/gateway-init.ts';
-import type { GatewayMetrics } from '../../src/gateway/observer.ts';
 import { CARD, type ScriptedBackend } from './scripted-backend.ts';
 
 const silent = { debug: (): void => undefined, info: (): void => undefined, error: (): void => undefined };
 
 /** A gateway that listens on a free port of the loopback. */
-export async function listen(backend: ScriptedBackend, init: GatewayInit = {}, metrics?: GatewayMetrics): Promise<Gateway> {
-  const gateway = new Gateway({ backend, log: silent, metrics }, { port: 0, ...init });
+export async function listen(backend: ScriptedBackend, init: GatewayInit = {}): Promise<Gateway> {
+  const gateway = new Gateway({ backend, log: silent }, { port: 0, ...init });
   await gateway.start();
   return gateway;
 }

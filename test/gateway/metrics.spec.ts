@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { MeshnetError } from '../../src/errors.ts';
-import type { Gateway } from '../../src/gateway/gateway.ts';
 import type { TokenEvent } from '../../src/gateway/backend.ts';
+import { Gateway } from '../../src/gateway/gateway.ts';
+import type { GatewayInit } from '../../src/gateway/gateway-init.ts';
 import { chatBody, listen, post, readStream } from './http-client.ts';
 import { RecordingMetrics } from './recording-metrics.ts';
 import { idsOf, refusal, ScriptedBackend, speak, untilAborted } from './scripted-backend.ts';
@@ -12,10 +13,17 @@ describe('gateway/metrics', () => {
   let gateway: Gateway;
   let url: string;
 
+  async function listenWith(observer: RecordingMetrics, init: GatewayInit = {}): Promise<Gateway> {
+    const log = { debug: (): void => undefined, info: (): void => undefined, error: (): void => undefined };
+    const started = new Gateway({ backend, log, metrics: observer }, { port: 0, ...init });
+    await started.start();
+    return started;
+  }
+
   beforeEach(async () => {
     backend = new ScriptedBackend();
     metrics = new RecordingMetrics();
-    gateway = await listen(backend, {}, metrics);
+    gateway = await listenWith(metrics);
     url = `${gateway.url}/v1/chat/completions`;
   });
 
@@ -37,7 +45,7 @@ describe('gateway/metrics', () => {
   });
 
   it('tells of a request that is refused for its form, by the text process or by the mesh', async () => {
-    backend.refusal = refusal('NO_CAPACITY');
+    backend.refusal = refusal('NO_ROUTE');
     const bodies = ['{', chatBody({ model: 'no-such' }), chatBody({ max_tokens: 100_000 }), chatBody()];
     for (const body of bodies) {
       assert.ok((await post(url, body)).status >= 400);
@@ -45,7 +53,7 @@ describe('gateway/metrics', () => {
     await metrics.ended(bodies.length);
     assert.deepEqual(metrics.ends.map(({ outcome, reason, opened }) => [outcome, reason, opened]), [
       ['refused', 'REQUEST_INVALID', false], ['refused', 'MODEL_UNKNOWN', false],
-      ['refused', 'CONTEXT_LENGTH_EXCEEDED', false], ['refused', 'NO_CAPACITY', false],
+      ['refused', 'CONTEXT_LENGTH_EXCEEDED', false], ['refused', 'NO_ROUTE', false],
     ]);
   });
 
@@ -107,7 +115,7 @@ describe('gateway/metrics', () => {
     assert.equal(await response.text(), 'ended 0\n');
     const health = await (await fetch(`${gateway.url}/health`)).json() as { activity: object };
     assert.deepEqual(health.activity, { ended: 0 });
-    const locked = await listen(backend, { key: 's3cret' }, metrics);
+    const locked = await listenWith(metrics, { key: 's3cret' });
     try {
       assert.equal((await fetch(`${locked.url}/metrics`)).status, 401);
       assert.equal((await fetch(`${locked.url}/metrics`, { headers: { authorization: 'Bearer s3cret' } })).status, 200);
