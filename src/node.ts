@@ -3,6 +3,7 @@ import { pino, type Logger } from 'pino';
 import { packagedBootstraps, TIMES, type Config } from './config.ts';
 import { MeshnetError } from './errors.ts';
 import type { AbortOptions, Generation, GenerationRequest, Health } from './gateway/backend.ts';
+import { NodeMetrics } from './metrics/node-metrics.ts';
 import { configuredModels } from './model/configured.ts';
 import { Host } from './net/host.ts';
 import { loadIdentity } from './net/identity.ts';
@@ -94,7 +95,10 @@ export class MeshnetNode {
     this.#parts.add('libp2p host', () => host.stop({ timeoutMs: TIMES.stopMs }));
     await host.start(options);
     const models = configuredModels(this.#config);
-    return { config: this.#config, log: this.#log, models, identity, host, parts: this.#parts, tell: this.#tell };
+    const metrics = new NodeMetrics({ shard: () => this.#provider?.status });
+    return {
+      config: this.#config, log: this.#log, metrics, models, identity, host, parts: this.#parts, tell: this.#tell,
+    };
   }
 
   async #startProvider(

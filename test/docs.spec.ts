@@ -6,6 +6,7 @@ import {
   codesOfProto,
   codesOfSpec,
   codesOfStatus,
+  metricRows,
   missingPaths,
   pathsIn,
   scriptsIn,
@@ -33,7 +34,7 @@ describe('docs', () => {
     assert.deepEqual(codesOfSpec(read('proto/SPEC.md')), travelling);
   });
 
-  for (const document of ['README.md', 'ARCHITECTURE.md', 'bench/README.md']) {
+  for (const document of ['README.md', 'ARCHITECTURE.md', 'METRICS.md', 'bench/README.md']) {
     it(`names only commands and files that exist in ${document}`, () => {
       const text = read(document);
       const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
@@ -55,6 +56,9 @@ describe('docs', () => {
     assert.deepEqual(codesOfStatus('  kOk = 0,\n  kSeqGap = 18,'), { SEQ_GAP: 18 });
     assert.deepEqual(codesOfSpec('| 18 | SEQ_GAP | a gap | reopen |\n| 19 | BRANCH_STALE |  | drop |'), { SEQ_GAP: 18 });
     assert.throws(() => codesOfSpec('| 1 | A_B | x | y |\n| 2 | A_B | x | y |'), RangeError);
+    assert.deepEqual(metricRows('| `a_b` | gauge | none | How many. |\n| a_c | gauge | none | No name. |'), [
+      { name: 'a_b', type: 'gauge', labels: 'none', help: 'How many.' },
+    ]);
     assert.deepEqual(scriptsIn('`npm test` or `npm run nothing:here`'), ['nothing:here', 'test']);
     assert.deepEqual(argumentsOf('bench', 'npm run bench -- split --json, npm run bench -- NAME'), ['split']);
     assert.deepEqual(pathsIn('`src/a.{ts,md}` and `/meshnet/kad/1.0.0` and `[0, 3)`'), ['src/a.ts', 'src/a.md']);

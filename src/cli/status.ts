@@ -1,5 +1,7 @@
 import type { CommandModule } from 'yargs';
 import { loadConfig } from '../config.ts';
+import type { ActivitySummary } from '../metrics/summary.ts';
+import { activityLines, timeText } from './activity-text.ts';
 import { ApiClient } from './api-client.ts';
 import { interruptSignal, printable, printJson } from './output.ts';
 import { shortPeer } from './route-text.ts';
@@ -18,9 +20,12 @@ export interface StatusBody {
   shard?: {
     state: string; verified: boolean; progress: number; architecture: string; layers: [number, number];
     nLayer: number; lanes: number;
-    cellsFree: number; cellsTotal: number; weightBytes: number; kvBytes: number; seamPort: number;
+    cellsUsed: number; cellsTotal: number; sequencesUsed: number; sequencesTotal: number;
+    weightBytes: number; kvBytes: number; seamPort: number;
+    queueDepth: number; batchSize: number; tickUs: { decode: number; prefill: number }; ticks: number;
     error?: { code: string; message: string };
   };
+  activity?: ActivitySummary;
   models?: { id: string; digest: string; coverage: string }[];
 }
 
@@ -43,11 +48,12 @@ export const statusCommand: CommandModule<object, StatusArguments> = {
   },
 };
 
-export function lines({ status, node, shard, models }: StatusBody): string[] {
+export function lines({ status, node, shard, activity, models }: StatusBody): string[] {
   const who = shortPeer(node?.peerId ?? '?');
   return [
     `Meshnet  node ${who}  up ${duration(node?.upSeconds ?? 0)}  ${status.toUpperCase()}`,
     ...(shard === undefined ? [] : shardLines(shard)),
+    ...(activity === undefined ? [] : activityLines(activity)),
     ...(models ?? []).map(({ id, coverage }) => ` Model     ${id}  layers known now: ${coverage}`),
     ` Network   ${node?.peers ?? 0} peers  ${node?.addresses[0] ?? 'no address'}`,
     ' Privacy   public mesh: operators of shards can reconstruct prompts',
@@ -58,12 +64,19 @@ function shardLines(shard: NonNullable<StatusBody['shard']>): string[] {
   const [first, last] = shard.layers;
   const state = shard.state === 'loading' ? `loading, ${Math.round(shard.progress * 100)} %` : shard.state;
   const what = `${shard.architecture} layers ${first}-${last} of ${shard.nLayer}`.trimStart();
-  const cells = `${shard.cellsTotal - shard.cellsFree}/${shard.cellsTotal}`;
+  const cells = `${shard.cellsUsed}/${shard.cellsTotal}`;
+  const sequences = `${shard.sequencesUsed}/${shard.sequencesTotal}`;
   return [
     ` Shard     ${what}  ${state}${shard.verified ? '' : ', unverified'}  ${shard.lanes} sessions`,
-    ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${cells}`,
+    ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${cells}  sequences ${sequences}`,
+    ...(shard.ticks === 0 ? [] : [workLine(shard)]),
     ...(shard.error === undefined ? [] : [` Problem   E_${shard.error.code}: ${printable(shard.error.message)}`]),
   ];
+}
+
+function workLine({ queueDepth, batchSize, tickUs }: NonNullable<StatusBody['shard']>): string {
+  const [decode, prefill] = [timeText(tickUs.decode / 1000), timeText(tickUs.prefill / 1000)];
+  return ` Work      queue ${queueDepth}  batch ${batchSize.toFixed(1)}  tick ${decode} decode, ${prefill} prefill`;
 }
 
 function mib(bytes: number): string {

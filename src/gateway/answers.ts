@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { isMeshnetError, MeshnetError, toMeshnetError } from '../errors.ts';
 import { AnswerBuffer } from './answer-buffer.ts';
 import { answer, type AnswerEnd, type AnswerPart, type TokenDetail } from './answer.ts';
+import type { AnswerMeter } from './answer-meter.ts';
 import type { AnswerRequest, Prompt } from './answer-request.ts';
 import { usageOf, type AnswerApi, type AnswerShape, type Usage } from './answer-shape.ts';
 import type { AbortOptions, Backend, Generation, GenerationRequest, ModelCard, TextService } from './backend.ts';
@@ -60,7 +61,7 @@ export class Answers {
    * signal is aborted. `client`: whom the request counts for.
    */
   async open(
-    api: AnswerApi, request: AnswerRequest, { client, signal }: AbortOptions & { client: string },
+    api: AnswerApi, request: AnswerRequest, { client, signal, meter }: AbortOptions & { client: string; meter: AnswerMeter },
   ): Promise<OpenAnswer> {
     const options = { signal };
     findModel(this.#backend.models(), request.model);
@@ -89,7 +90,7 @@ export class Answers {
     const generation = await this.#room.enter(wish, (attempt) => within(admitMs, 'admission', (inner) => {
       return this.#generate(wanted, { signal: AbortSignal.any([attempt.signal, inner.signal]) });
     }, attempt), options);
-    const events = eachWithin(idleMs, 'the next token', generation, options);
+    const events = eachWithin(idleMs, 'the next token', meter.watch(generation), options);
     const head = {
       id: api.idPrefix + randomBytes(12).toString('hex'),
       created: Math.floor(Date.now() / 1000),

@@ -4,6 +4,7 @@ import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { MeshnetError } from '../errors.ts';
 import { clientOf, isLoopback } from './access.ts';
+import { AnswerMeter } from './answer-meter.ts';
 import type { AnswerRequest } from './answer-request.ts';
 import type { AnswerApi } from './answer-shape.ts';
 import { Answers, type AnswerSummary } from './answers.ts';
@@ -17,11 +18,21 @@ import { GATEWAY_DEFAULTS, type GatewayInit, type GatewaySettings } from './gate
 import { createHttpServer, type GatewayLog } from './http-server.ts';
 import { parseJsonBody } from './json-body.ts';
 import { findModel, modelList, modelObject } from './model-list.ts';
+import { unobserved, type GatewayMetrics } from './observer.ts';
 import { WaitingRoom } from './waiting-room.ts';
 
 export interface GatewayComponents {
   backend: Backend;
   log: GatewayLog;
+  /** Shown at `/metrics`, which does not exist without them. */
+  metrics?: GatewayMetrics;
+}
+
+/** One HTTP request for an answer, and what times it. */
+interface Exchange {
+  readonly http: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly meter: AnswerMeter;
 }
 
 /** Base URLs are written with and without it. */
@@ -35,6 +46,7 @@ const MAX_LOGGED_FIELDS = 256;
 export class Gateway {
   readonly #backend: Backend;
   readonly #log: GatewayLog;
+  readonly #metrics: GatewayMetrics | undefined;
   readonly #settings: GatewaySettings;
   readonly #answers: Answers;
   readonly #room: WaitingRoom;
@@ -44,7 +56,7 @@ export class Gateway {
   #stopping = new AbortController();
 
   /** Throws CONFIG_INVALID when strangers could use it without a key. */
-  constructor({ backend, log }: GatewayComponents, init: GatewayInit = {}) {
+  constructor({ backend, log, metrics }: GatewayComponents, init: GatewayInit = {}) {
     const set = Object.fromEntries(Object.entries(init).filter(([, value]) => value !== undefined));
     this.#settings = Object.freeze({ ...GATEWAY_DEFAULTS, ...set });
     if (!isLoopback(this.#settings.host) && this.#settings.key === undefined) {
@@ -54,6 +66,7 @@ export class Gateway {
     }
     this.#backend = backend;
     this.#log = log;
+    this.#metrics = metrics;
     this.#room = new WaitingRoom(this.#settings);
     this.#answers = new Answers({ backend, room: this.#room }, this.#settings);
   }
@@ -68,12 +81,18 @@ export class Gateway {
       app.get(`${prefix}/models/*`, async (request) => {
         return modelObject(findModel(this.#backend.models(), (request.params as Record<string, string>)['*'] ?? ''));
       });
-      app.post(`${prefix}/chat/completions`, async (http, reply) => {
-        return await this.#track(this.#answer(chatApi, parseChatRequest(jsonBodyOf(http)), http, reply));
-      });
-      app.post(`${prefix}/completions`, async (http, reply) => {
-        return await this.#track(this.#answer(completionApi, parseCompletionRequest(jsonBodyOf(http)), http, reply));
-      });
+      app.post(`${prefix}/chat/completions`, async (http, reply) => await this.#metered(async (meter) => {
+        const request = parseChatRequest(jsonBodyOf(http));
+        return await this.#track(this.#answer(chatApi, request, { http, reply, meter }));
+      }));
+      app.post(`${prefix}/completions`, async (http, reply) => await this.#metered(async (meter) => {
+        const request = parseCompletionRequest(jsonBodyOf(http));
+        return await this.#track(this.#answer(completionApi, request, { http, reply, meter }));
+      }));
+    }
+    const metrics = this.#metrics;
+    if (metrics !== undefined) {
+      app.get('/metrics', async (_request, reply) => await expose(metrics, reply));
     }
     const { host, port } = this.#settings;
     try {
@@ -124,7 +143,22 @@ export class Gateway {
   async #health(reply: FastifyReply): Promise<object> {
     const { ready, details } = this.#backend.health();
     reply.code(ready ? 200 : 503);
-    return { ...details, status: ready ? 'ok' : 'unavailable', answers: this.answering, waiting: this.waiting };
+    const activity = await this.#metrics?.summary();
+    const shown = activity === undefined ? details : { ...details, activity };
+    return { ...shown, status: ready ? 'ok' : 'unavailable', answers: this.answering, waiting: this.waiting };
+  }
+
+  /** Also what is refused for its form. */
+  async #metered<T>(work: (meter: AnswerMeter) => Promise<T>): Promise<T> {
+    const meter = new AnswerMeter(this.#metrics ?? unobserved);
+    try {
+      const result = await work(meter);
+      meter.ended();
+      return result;
+    } catch (err) {
+      meter.ended(err);
+      throw err;
+    }
   }
 
   async #track<T>(work: Promise<T>): Promise<T> {
@@ -136,7 +170,7 @@ export class Gateway {
     }
   }
 
-  async #answer(api: AnswerApi, request: AnswerRequest, http: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+  async #answer(api: AnswerApi, request: AnswerRequest, { http, reply, meter }: Exchange): Promise<unknown> {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
     const { maxAnswers, key } = this.#settings;
@@ -147,7 +181,8 @@ export class Gateway {
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);
     try {
-      const open = await this.#answers.open(api, request, { signal, client: clientOf(http.headers.authorization, http.ip, key) });
+      const client = clientOf(http.headers.authorization, http.ip, key);
+      const open = await this.#answers.open(api, request, { signal, client, meter });
       reply.header('x-meshnet-route', JSON.stringify(open.generation.route));
       if (request.stream) {
         const summary = await this.#answers.stream(open, request, this.#events(reply));
@@ -162,6 +197,7 @@ export class Gateway {
       if (!reply.sent) {
         throw err;
       }
+      meter.ended(err);
       this.#log.info({ request: http.id, model: request.model, err }, 'answer broken off');
       return reply;
     } finally {
@@ -189,6 +225,12 @@ export class Gateway {
       }
     }
   }
+}
+
+async function expose(metrics: GatewayMetrics, reply: FastifyReply): Promise<string> {
+  const { contentType, text } = await metrics.exposition();
+  void reply.header('content-type', contentType);
+  return text;
 }
 
 function jsonBodyOf(request: FastifyRequest): Record<string, unknown> {

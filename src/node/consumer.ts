@@ -61,7 +61,7 @@ export class Consumer {
 
   /** @throws {MeshnetError} ADDRESS_IN_USE, CONFIG_INVALID */
   async start(): Promise<void> {
-    const { config: { api, use }, log, parts } = this.#context;
+    const { config: { api, use }, log, metrics, parts } = this.#context;
     for (const [name, digest] of Object.entries(use)) {
       this.use(name, bytesFromString(digest, 'hex'));
     }
@@ -70,7 +70,7 @@ export class Consumer {
     if (!enabled) {
       return;
     }
-    const gateway = new Gateway({ backend: this.backend, log }, init);
+    const gateway = new Gateway({ backend: this.backend, log, metrics }, init);
     await gateway.start();
     this.#gateway = gateway;
     parts.add('gateway', () => gateway.stop());

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
+import type { NodeMetrics } from '../metrics/node-metrics.ts';
 import type { Models } from '../model/models.ts';
 import type { Host } from '../net/host.ts';
 import type { Identity } from '../net/identity.ts';
@@ -11,6 +12,7 @@ import type { StartedParts } from './parts.ts';
 export interface NodeContext {
   readonly config: Config;
   readonly log: Logger;
+  readonly metrics: NodeMetrics;
   readonly models: Models;
   readonly identity: Identity;
   readonly host: Host;

@@ -113,10 +113,13 @@ function startShard(
 }
 
 async function takeSessions(
-  shard: ShardService, { lanes, bridge, admissions }: Mesh, { config: { worker }, host, log, parts }: NodeContext,
+  shard: ShardService, { lanes, bridge, admissions }: Mesh,
+  { config: { worker }, host, log, metrics, parts }: NodeContext,
 ): Promise<void> {
   const linker = new Linker({ bridge, verify }, { noDirect: worker.noDirect });
-  const admission = new Admission({ shards: [shard], lanes, linker, log }, { anyDtype: worker.anyDtype });
+  const admission = new Admission({
+    shards: [shard], lanes, linker, log, observer: metrics,
+  }, { anyDtype: worker.anyDtype });
   admissions.serve(admission);
   await new LeaseServer({ host }).handle(admission);
   parts.add('admission', async () => {

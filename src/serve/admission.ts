@@ -15,11 +15,17 @@ import { type ServeLog, silentLog } from './log.ts';
 import { withRoom } from './no-room.ts';
 import type { ShardService } from './shard-service.ts';
 
+/** Hears of every session that is not admitted. */
+export interface AdmissionObserver {
+  sessionRefused(reason: ErrorCode): void;
+}
+
 export interface AdmissionComponents {
   readonly shards: readonly ShardService[];
   readonly lanes: LaneTable;
   readonly linker: Linker;
   readonly log?: ServeLog;
+  readonly observer?: AdmissionObserver;
 }
 
 export interface AdmissionInit {
@@ -46,6 +52,7 @@ export class Admission implements AdmissionHandler {
   readonly #lanes: LaneTable;
   readonly #linker: Linker;
   readonly #log: ServeLog;
+  readonly #observer: AdmissionObserver | undefined;
   readonly #init: Required<AdmissionInit>;
   readonly #held = new Map<number, Held>();
   /** Leases by peer, those being asked for included. */
@@ -59,6 +66,7 @@ export class Admission implements AdmissionHandler {
     this.#lanes = components.lanes;
     this.#linker = components.linker;
     this.#log = components.log ?? silentLog;
+    this.#observer = components.observer;
     this.#init = {
       sessionsPerPeer: init.sessionsPerPeer ?? 64,
       anyDtype: init.anyDtype ?? false,
@@ -88,13 +96,11 @@ export class Admission implements AdmissionHandler {
 
   async admit(request: Admit, lease: Lease): Promise<Omit<MessageInitShape<typeof AdmittedSchema>, '$typeName'>> {
     this.#listen();
-    this.#countIn(lease.remotePeer);
     try {
-      const checked = checkAdmit(request, this.#shards, { peerId: lease.remotePeer, anyDtype: this.#init.anyDtype });
-      return await this.#reserve(request, checked, lease);
+      return await this.#admit(request, lease);
     } catch (err) {
-      this.#countOut(lease.remotePeer);
       const { code, details } = toMeshnetError(err);
+      this.#observer?.sessionRefused(code);
       this.#log.info({ peer: lease.remotePeer, code, details }, 'session refused');
       throw err;
     }
@@ -126,6 +132,17 @@ export class Admission implements AdmissionHandler {
     }, this.#init.lingerMs);
     timer.unref();
     this.#lingering.add(timer);
+  }
+
+  async #admit(request: Admit, lease: Lease): ReturnType<AdmissionHandler['admit']> {
+    this.#countIn(lease.remotePeer);
+    try {
+      const checked = checkAdmit(request, this.#shards, { peerId: lease.remotePeer, anyDtype: this.#init.anyDtype });
+      return await this.#reserve(request, checked, lease);
+    } catch (err) {
+      this.#countOut(lease.remotePeer);
+      throw err;
+    }
   }
 
   async #reserve(

@@ -146,6 +146,18 @@ describe('serve/admission', function () {
     });
   });
 
+  it('tells an observer of every session that it refuses, its own limit included, and of no other', async () => {
+    const refused: ErrorCode[] = [];
+    const watched = rig.admission({ sessionsPerPeer: 1 }, {}, { sessionRefused: (reason) => { refused.push(reason); } });
+    const lease = new TestLease();
+    await watched.admit(admitOf(1), lease);
+    await assert.rejects(watched.admit(admitOf(2), new TestLease()), isCode('RATE_EXCEEDED'));
+    await assert.rejects(watched.admit(admitOf(2, { version: 2 }), new TestLease(NEXT)), isCode('VERSION_UNSUPPORTED'));
+    watched.ended(lease, 'released');
+    await watched.stop();
+    assert.deepEqual(refused, ['RATE_EXCEEDED', 'VERSION_UNSUPPORTED']);
+  });
+
   it('refuses a lane twice, and keeps the first', async () => {
     await admit(admitOf(1));
     await assert.rejects(admit(admitOf(1)), isCode('LANE_EXISTS'));

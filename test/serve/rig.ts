@@ -7,7 +7,7 @@ import type { Lease, LeaseEnd } from '../../src/net/admission-protocol.ts';
 import {
   AdmitSchema, Health, LinkSchema, SeamEnd, type Admit, type AdvertisementSchema, type Link,
 } from '../../src/proto/peer_pb.js';
-import { Admission, type AdmissionInit } from '../../src/serve/admission.ts';
+import { Admission, type AdmissionInit, type AdmissionObserver } from '../../src/serve/admission.ts';
 import { IncomingSeams } from '../../src/serve/incoming-seams.ts';
 import { LaneTable } from '../../src/serve/lanes.ts';
 import { Linker, type LinkerInit } from '../../src/serve/linker.ts';
@@ -125,11 +125,12 @@ export class ServeRig {
     return shard;
   }
 
-  admission(init: AdmissionInit = {}, linker: LinkerInit = {}): Admission {
+  admission(init: AdmissionInit = {}, linker: LinkerInit = {}, observer?: AdmissionObserver): Admission {
     return new Admission({
       shards: this.shards,
       lanes: this.lanes,
       linker: new Linker({ bridge: this.bridge, verify: this.peers.verify }, { now: () => NOW_MS, ...linker }),
+      observer,
     }, init);
   }
 

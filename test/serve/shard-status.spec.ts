@@ -21,6 +21,7 @@ describe('serve/shard-status', function () {
       ['joining', [0, 6], 12, 0, 0]);
     assert.ok(!('error' in status));
     assert.deepEqual(status.traffic, { bytesIn: 0, bytesOut: 0, packetsIn: 0, packetsOut: 0 });
+    assert.deepEqual([status.cellsUsed, status.sequencesUsed, status.queueDepth, status.refusals], [0, 0, 0, {}]);
   });
 
   it('shows what a serving shard holds, in what JSON can say, and no secrets', async () => {
@@ -35,7 +36,10 @@ describe('serve/shard-status', function () {
     assert.equal(status.workerPid, shard.description?.pid);
     assert.equal(status.verified, false);
     assert.deepEqual(status.traffic, { bytesIn: 4096, bytesOut: 0, packetsIn: 3, packetsOut: 0 });
-    assert.equal(status.decoded, 2);
+    assert.deepEqual([status.ticks, status.decoded, status.prefilled], [9, 2, 16]);
+    assert.deepEqual([status.cellsUsed, status.cellsTotal, status.sequencesUsed, status.sequencesTotal], [24, 1024, 0, 8]);
+    assert.deepEqual([status.queueDepth, status.batchSize, status.tickUs], [5, 2.5, { decode: 700, prefill: 9000 }]);
+    assert.deepEqual(status.refusals, { NO_CAPACITY: 4, INTERNAL: 2 });
     assert.deepEqual(Object.keys(status).filter((key) => /key|token|ticket|certificate/i.test(key)), []);
   });
 

@@ -88,3 +88,18 @@ function expandBraces(path: string): string[] {
 function isThere(path: string): boolean {
   return path.includes('*') ? globSync(path).length > 0 : existsSync(path);
 }
+
+export interface MetricRow {
+  readonly name: string;
+  readonly type: string;
+  readonly labels: string;
+  readonly help: string;
+}
+
+/** Rows `| name | type | labels | meaning |` of a table of metrics, whose names stand in backquotes. */
+export function metricRows(text: string): MetricRow[] {
+  const row = /^\| `(?<name>\w+)` \| (?<type>\w+) \| (?<labels>[^|]+) \| (?<help>[^|]+) \|$/gm;
+  return [...text.matchAll(row)].map(({ groups = {} }) => ({
+    name: groups['name'] ?? '', type: groups['type'] ?? '', labels: groups['labels'] ?? '', help: groups['help'] ?? '',
+  }));
+}

@@ -212,8 +212,11 @@ function watch(call: grpc.ServerWritableStream<unknown, Uint8Array>): void {
   if (model.silent !== true) {
     const report = (): void => {
       const budget = { cellsTotal: 1024, cellsFree: 1000, sequencesTotal: 8, sequencesFree: 8 - lanes.size };
-      const done = { bytesIn: 4096n, packetsIn: 3n, tokensDecoded: 2n };
-      call.write(eventOf({ case: 'report', value: { budget, lanes: lanes.size, ...done } }));
+      const done = { bytesIn: 4096n, packetsIn: 3n, ticks: 9n, tokensDecoded: 2n, tokensPrefilled: 16n };
+      // 31 is NO_CAPACITY; the other two are codes that nobody knows.
+      const refusals = [{ code: 31, count: 4n }, { code: 900, count: 1n }, { code: 901, count: 1n }];
+      const load = { queueDepth: 5, batchSize: 2.5, decodeTickUs: 700, prefillTickUs: 9000, refusals };
+      call.write(eventOf({ case: 'report', value: { budget, lanes: lanes.size, ...done, ...load } }));
     };
     report();
     const timer = setInterval(report, 20);

@@ -8,6 +8,7 @@ const LEVELS: readonly (readonly string[])[] = [
   ['config'],
   ['net', 'worker', 'model'],
   ['serve', 'route', 'gateway'],
+  ['metrics'],
   ['node'],
   ['cli', 'index'],
   ['main'],
@@ -32,6 +33,7 @@ const OWNERS: readonly { packages: RegExp; owner: string }[] = [
   { packages: /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*)$/, owner: 'net' },
   { packages: /^@grpc\/.*$/, owner: 'worker' },
   { packages: /^(fastify|@fastify\/.*)$/, owner: 'gateway' },
+  { packages: /^prom-client$/, owner: 'metrics' },
   { packages: /^@huggingface\/.*$/, owner: 'model' },
   { packages: /^(yargs|cli-progress)(\/.*)?$/, owner: 'cli' },
 ];
