@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { FairQueue, type Waiting } from '../../src/domain/fair-queue.ts';
 
 const LINE = 'model';
-const nothing = (): number => 0;
+const nothing = (_client: string): number => 0;
 let arrivals = 0;
 const one = (client: string, line = LINE): Waiting => ({ client, line, arrival: ++arrivals });
 

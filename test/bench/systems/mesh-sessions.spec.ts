@@ -20,6 +20,7 @@ function nodeOf({ tokens }: Faked): { node: GeneratingNode; left: number[]; aske
       asked.push(request);
       const session = request.ids[0] ?? 0;
       const stages = (['libp2p', 'direct-grpc'] as const).map((path, i) => ({ peer: `${i}`, layers: [i, i + 1] as [number, number], path }));
+      const { promise: closed, resolve: close } = Promise.withResolvers<void>();
       async function* all(): AsyncGenerator<TokenEvent> {
         let whole = false;
         try {
@@ -27,9 +28,10 @@ function nodeOf({ tokens }: Faked): { node: GeneratingNode; left: number[]; aske
           whole = true;
         } finally {
           left.push(...whole ? [] : [session]);
+          close();
         }
       }
-      const generation: Generation = { route: { epoch: 1, stages }, cachedTokens: 0, [Symbol.asyncIterator]: () => all() };
+      const generation: Generation = { route: { epoch: 1, stages }, cachedTokens: 0, closed, [Symbol.asyncIterator]: all };
       return Promise.resolve(generation);
     },
   };
