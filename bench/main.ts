@@ -4,6 +4,7 @@ import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './judging/compare.ts';
 import { judgement, recordsOf } from './judging/judge.ts';
+import { united } from './judging/meant.ts';
 import { laneName, valueOf } from './runner/lane-record.ts';
 import { picturesOf } from './pictures/pictures.ts';
 import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
@@ -71,12 +72,10 @@ function recordedOf(file: string, bench: string) {
   return record;
 }
 
-/** The newest of each benchmark. */
 async function drawInto(folder: string | undefined, records: readonly BenchRecord[]): Promise<void> {
   if (folder !== undefined) {
     const { draw } = await import('./pictures/picture.ts');
-    const newest = new Map(records.map((record) => [record.bench, record]));
-    const files = draw([...newest.values()].flatMap(picturesOf), folder);
+    const files = draw(records.flatMap(picturesOf), folder);
     process.stderr.write(`drawn: ${files.join(', ')}\n`);
   }
 }
@@ -92,7 +91,7 @@ async function judgeFiles({ files, json, pictures }: JudgeOptions): Promise<bool
   const records = recordsOf(files);
   const { verdicts, lines } = judgement(records);
   print(lines);
-  await drawInto(pictures, records);
+  await drawInto(pictures, united(records));
   if (json) {
     print([JSON.stringify({ verdicts })]);
   }

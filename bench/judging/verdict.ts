@@ -2,6 +2,7 @@ import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
 import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
 import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
+import { meant } from './meant.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -35,15 +36,6 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
 export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
   const lanes = meant(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
   return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
-}
-
-/** Without smoke runs, and of each benchmark only what the newest record's engine and processor gave: another's says nothing of it. */
-function meant(given: readonly BenchRecord[]): BenchRecord[] {
-  const records = given.filter(({ context }) => context['smoke'] !== true);
-  return records.filter((record) => {
-    const newest = records.findLast(({ bench }) => bench === record.bench) ?? record;
-    return record.context.engine === newest.context.engine && record.context.machine.cpu === newest.context.machine.cpu;
-  });
 }
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {
