@@ -4,9 +4,9 @@ import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './judging/compare.ts';
 import { judgement, recordsOf } from './judging/judge.ts';
-import { united } from './judging/meant.ts';
-import { laneName, valueOf } from './runner/lane-record.ts';
+import { united } from './judging/usable-records.ts';
 import { picturesOf } from './pictures/pictures.ts';
+import { laneName, valueOf } from './runner/lane-record.ts';
 import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */

@@ -1,8 +1,9 @@
 import { REGRESSION } from '../contract.ts';
-import type { Answer } from './gate1-decision.ts';
 import { laneName, valueOf, type Figure } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
 import { columns } from '../runner/table.ts';
+import { differences } from './differences.ts';
+import type { Answer } from './gate1-decision.ts';
 
 export interface Change {
   readonly name: string;
@@ -19,9 +20,6 @@ export interface Comparison {
 
 /** Of these less is better, by their measure or their own name; of every other ratio more. */
 const COST = /(^|\/)(memory|bytes|messages|logits|wire|token|kl|difference)\/[^/]+$|\/one_process_finished$|_added_ms$|_over_tcp$/;
-
-/** What is a ratio on one machine is another one on the next: these have to be the same. */
-const SAME_MACHINE = ['cpu', 'cores', 'kernel', 'congestion'] as const;
 
 /** R10: this run against a recorded one, ratio by ratio. */
 export function compare(old: BenchRecord, now: BenchRecord): Comparison {
@@ -66,10 +64,4 @@ function isSmoke({ context }: BenchRecord): boolean {
 function percent({ old, now }: Change): string {
   const change = (now / old - 1) * 100;
   return Number.isFinite(change) ? `${change > 0 ? '+' : ''}${change.toFixed(1)} %` : '–';
-}
-
-function differences(old: BenchRecord, now: BenchRecord): string[] {
-  const machine = SAME_MACHINE.filter((field) => old.context.machine[field] !== now.context.machine[field])
-    .map((field) => `${field} (${old.context.machine[field]}, now ${now.context.machine[field]})`);
-  return [...machine, ...old.context.engine === now.context.engine ? [] : [`engine (${old.context.engine}, now ${now.context.engine})`]];
 }

@@ -1,8 +1,8 @@
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
 import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
+import { usable } from './usable-records.ts';
 import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
-import { meant } from './meant.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -15,7 +15,7 @@ export interface Verdict {
 
 /** Every threshold of the contract, judged by these records alone (oldest first). */
 export function judge(given: readonly BenchRecord[]): Verdict[] {
-  const records = meant(given);
+  const records = usable(given);
   const gate1 = decisionOf(records);
   const verdicts = new Map<string, Verdict>();
   for (const threshold of THRESHOLDS) {
@@ -34,7 +34,7 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
 
 /** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
 export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
-  const lanes = meant(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
+  const lanes = usable(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
   return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
 }
 

@@ -13,7 +13,7 @@ const LEVELS: readonly (readonly string[])[] = [
   ['main'],
 ];
 
-/** The same under `bench/`. What runs knows nothing of the verdicts, and what judges or draws needs only records. */
+/** The same under `bench/`. What runs knows nothing of verdicts and pictures. */
 const BENCH_LEVELS: readonly (readonly string[])[] = [
   ['systems'],
   ['runner', 'limits'],
