@@ -7,7 +7,7 @@ import { judgement, recordsOf } from './judging/judge.ts';
 import { united } from './judging/usable-records.ts';
 import { picturesOf } from './pictures/pictures.ts';
 import { laneName, valueOf } from './runner/lane-record.ts';
-import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
+import { appendRecord, isSmoke, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
@@ -65,7 +65,7 @@ function patternOf(lanes: string): RegExp {
 }
 
 function recordedOf(file: string, bench: string) {
-  const record = readRecords(file).findLast((one) => one.bench === bench && one.context['smoke'] !== true);
+  const record = readRecords(file).findLast((one) => one.bench === bench && !isSmoke(one));
   if (record === undefined) {
     throw new MeshnetError('CONFIG_INVALID', `${file} has no record of ${bench}`, { details: { field: '--compare' } });
   }

@@ -1,9 +1,9 @@
 import { GATE1 } from '../contract.ts';
+import { decide, type Decision } from '../judging/gate1-decision.ts';
 import { medianOf } from '../runner/figures.ts';
 import { laneName, valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
-import { decide, type Decision } from '../judging/gate1-decision.ts';
 import type { SystemLimits } from './limits.ts';
 
 export interface TableParts {

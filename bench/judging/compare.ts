@@ -1,6 +1,6 @@
 import { REGRESSION } from '../contract.ts';
 import { laneName, valueOf, type Figure } from '../runner/lane-record.ts';
-import type { BenchRecord } from '../runner/record.ts';
+import { isSmoke, type BenchRecord } from '../runner/record.ts';
 import { columns } from '../runner/table.ts';
 import { differences } from './differences.ts';
 import type { Answer } from './gate1-decision.ts';
@@ -55,10 +55,6 @@ function regressed(name: string, { before, figure }: { before: number; figure: F
 function disturbedNames({ lanes }: BenchRecord): string[] {
   return lanes.filter(({ contended }) => contended).flatMap(({ key, ratios }) =>
     Object.keys(ratios).flatMap((name) => [name, `${laneName(key)}/${name}`]));
-}
-
-function isSmoke({ context }: BenchRecord): boolean {
-  return context['smoke'] === true;
 }
 
 function percent({ old, now }: Change): string {

@@ -1,10 +1,10 @@
 import { laneName } from '../runner/lane-record.ts';
-import { flatRatios, type BenchRecord } from '../runner/record.ts';
+import { flatRatios, isSmoke, type BenchRecord } from '../runner/record.ts';
 import { differences } from './differences.ts';
 
 /** Without smoke runs, and of each benchmark only those on the machine and engine of its newest record: others say nothing of it. */
 export function usable(given: readonly BenchRecord[]): BenchRecord[] {
-  const records = given.filter(({ context }) => context['smoke'] !== true);
+  const records = given.filter((record) => !isSmoke(record));
   return records.filter((record) => {
     const newest = records.findLast(({ bench }) => bench === record.bench) ?? record;
     return differences(record, newest).length === 0;
@@ -12,7 +12,7 @@ export function usable(given: readonly BenchRecord[]): BenchRecord[] {
 }
 
 /**
- * Of each benchmark one record, for pictures: every lane from the newest run in which it was undisturbed. It names the
+ * Of each benchmark one record: every lane from the newest run in which it was undisturbed. It names the
  * checkouts of all of them; its context and time are the newest's.
  */
 export function united(given: readonly BenchRecord[]): BenchRecord[] {

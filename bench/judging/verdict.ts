@@ -1,8 +1,8 @@
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
-import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
-import { usable } from './usable-records.ts';
 import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
+import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
+import { united, usable } from './usable-records.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -34,8 +34,8 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
 
 /** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
 export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
-  const lanes = usable(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
-  return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
+  const lanes = united(given).find(({ bench }) => bench === 'gate1')?.lanes ?? [];
+  return lanes.length === 0 ? undefined : decide(lanes, GATE1);
 }
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {

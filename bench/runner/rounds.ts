@@ -39,7 +39,7 @@ export interface RoundsPlan<S extends string> extends LaneOptions {
   /** @default reading memory and multiplying */
   readonly probe?: Probe;
   /** Milliseconds. */
-  readonly now?: () => number;
+  readonly clock?: () => number;
   /** Waits for the machine to be quiet, and says whether it is. */
   readonly quiet?: (signal: AbortSignal) => Promise<boolean>;
 }
@@ -133,7 +133,7 @@ interface RoundParts<S extends string> {
 }
 
 async function oneRound<S extends string>(
-  { run, smoke, signal, now: clock = () => performance.now() }: RoundsPlan<S>, { order, n, probe, lastMs }: RoundParts<S>,
+  { run, smoke, signal, clock = () => performance.now() }: RoundsPlan<S>, { order, n, probe, lastMs }: RoundParts<S>,
 ): Promise<Round<S>> {
   const now = pressure();
   const before = await levelOf(probe, { overMs: lastMs * PROBE_SHARE, signal });

@@ -65,12 +65,12 @@ describe('bench/runner/rounds', () => {
     let now = 0;
     let takes = 0;
     const probe: Probe = { take: () => Promise.resolve([100, 85, 115, 100, 85, 115][takes++] ?? 100), stop: () => Promise.resolve() };
-    const run = (): Promise<object> => {
+    const run = () => {
       now += 1000;
       return Promise.resolve({});
     };
     // Three systems of a second each: 300 ms of probe after each round and before the second one.
-    const rounds = await runRounds<Name>({ ...planned(), run: run as () => Promise<never>, probe, rounds: 2, now: () => now });
+    const rounds = await runRounds(planned({ run, probe, rounds: 2, clock: () => now }));
     assert.deepEqual([rounds.good.length, rounds.contended, takes], [2, false, 1 + 3 + 3 + 3]);
   });
 
