@@ -2,7 +2,7 @@
  * The thresholds of `CONTRACT.md` for programs; a test keeps both equal. Nothing else decides.
  *
  * A bound names a figure (`<measure>/<system>_over_<opponent>`) of all lanes that have the fields of `lane`, in the newest
- * record of `bench` in which they were undisturbed.
+ * record of `bench` in which they were undisturbed, on the machine and with the engine of its newest record.
  */
 import type { LaneKey } from './runner/lane-record.ts';
 

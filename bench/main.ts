@@ -4,9 +4,10 @@ import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './judging/compare.ts';
 import { judgement, recordsOf } from './judging/judge.ts';
-import { laneName, valueOf } from './runner/lane-record.ts';
+import { united } from './judging/usable-records.ts';
 import { picturesOf } from './pictures/pictures.ts';
-import { appendRecord, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
+import { laneName, valueOf } from './runner/lane-record.ts';
+import { appendRecord, isSmoke, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
@@ -65,19 +66,17 @@ function patternOf(lanes: string): RegExp {
 }
 
 function recordedOf(file: string, bench: string) {
-  const record = readRecords(file).findLast((one) => one.bench === bench && one.context['smoke'] !== true);
+  const record = readRecords(file).findLast((one) => one.bench === bench && !isSmoke(one));
   if (record === undefined) {
     throw new MeshnetError('CONFIG_INVALID', `${file} has no record of ${bench}`, { details: { field: '--compare' } });
   }
   return record;
 }
 
-/** The newest of each benchmark. */
 async function drawInto(folder: string | undefined, records: readonly BenchRecord[]): Promise<void> {
   if (folder !== undefined) {
     const { draw } = await import('./pictures/picture.ts');
-    const newest = new Map(records.map((record) => [record.bench, record]));
-    const files = draw([...newest.values()].flatMap(picturesOf), folder);
+    const files = draw(records.flatMap(picturesOf), folder);
     process.stderr.write(`drawn: ${files.join(', ')}\n`);
   }
 }
@@ -93,7 +92,7 @@ async function judgeFiles({ files, json, pictures }: JudgeOptions): Promise<bool
   const records = recordsOf(files);
   const { verdicts, lines } = judgement(records);
   print(lines);
-  await drawInto(pictures, records);
+  await drawInto(pictures, united(records));
   if (json) {
     print([JSON.stringify({ verdicts })]);
   }

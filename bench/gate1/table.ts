@@ -1,10 +1,10 @@
 import { GATE1 } from '../contract.ts';
+import { decide, type Decision } from '../judging/gate1-decision.ts';
 import { cellText, figureText, stateText } from '../runner/figures.ts';
 import { laneName, type LaneRecord } from '../runner/lane-record.ts';
 import type { RanLanes } from '../runner/lanes.ts';
 import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
-import { decide, type Decision } from '../judging/gate1-decision.ts';
 import type { SystemLimits } from './limits.ts';
 
 export interface TableParts extends RanLanes {

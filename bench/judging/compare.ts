@@ -1,8 +1,9 @@
 import { REGRESSION } from '../contract.ts';
-import type { Answer } from './gate1-decision.ts';
 import { laneName, valueOf, type Figure } from '../runner/lane-record.ts';
-import type { BenchRecord } from '../runner/record.ts';
+import { isSmoke, type BenchRecord } from '../runner/record.ts';
 import { columns } from '../runner/table.ts';
+import { differences } from './differences.ts';
+import type { Answer } from './gate1-decision.ts';
 
 export interface Change {
   readonly name: string;
@@ -22,9 +23,6 @@ const COST = new RegExp([
   '(^|/)(memory|bytes|messages|logits|wire|token|kl|difference)/[^/]+$', '/one_process_finished$', '_added_ms$', '_over_tcp$',
   '^delay_law_', '^decoders_p95_', '^long_first_token_',
 ].join('|'));
-
-/** What is a ratio on one machine is another one on the next: these have to be the same. */
-const SAME_MACHINE = ['cpu', 'cores', 'kernel', 'congestion'] as const;
 
 /** R10: this run against a recorded one, ratio by ratio. */
 export function compare(old: BenchRecord, now: BenchRecord): Comparison {
@@ -62,17 +60,7 @@ function disturbedNames({ lanes }: BenchRecord): string[] {
     Object.keys(ratios).flatMap((name) => [name, `${laneName(key)}/${name}`]));
 }
 
-function isSmoke({ context }: BenchRecord): boolean {
-  return context['smoke'] === true;
-}
-
 function percent({ old, now }: Change): string {
   const change = (now / old - 1) * 100;
   return Number.isFinite(change) ? `${change > 0 ? '+' : ''}${change.toFixed(1)} %` : '–';
-}
-
-function differences(old: BenchRecord, now: BenchRecord): string[] {
-  const machine = SAME_MACHINE.filter((field) => old.context.machine[field] !== now.context.machine[field])
-    .map((field) => `${field} (${old.context.machine[field]}, now ${now.context.machine[field]})`);
-  return [...machine, ...old.context.engine === now.context.engine ? [] : [`engine (${old.context.engine}, now ${now.context.engine})`]];
 }

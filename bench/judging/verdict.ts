@@ -1,7 +1,8 @@
 import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
-import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
 import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
+import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
+import { united, usable } from './usable-records.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -14,7 +15,7 @@ export interface Verdict {
 
 /** Every threshold of the contract, judged by these records alone (oldest first). */
 export function judge(given: readonly BenchRecord[]): Verdict[] {
-  const records = meant(given);
+  const records = usable(given);
   const gate1 = decisionOf(records);
   const verdicts = new Map<string, Verdict>();
   for (const threshold of THRESHOLDS) {
@@ -33,17 +34,8 @@ export function judge(given: readonly BenchRecord[]): Verdict[] {
 
 /** Gate 1 by the newest undisturbed lane of each question; nothing without a record of it. */
 export function decisionOf(given: readonly BenchRecord[]): Decision | undefined {
-  const lanes = meant(given).filter(({ bench }) => bench === 'gate1').toReversed().flatMap((record) => record.lanes);
-  return lanes.length === 0 ? undefined : decide([...lanes.filter((lane) => !lane.contended), ...lanes], GATE1);
-}
-
-/** Without smoke runs, and of each benchmark only what the newest record's engine and processor gave: another's says nothing of it. */
-function meant(given: readonly BenchRecord[]): BenchRecord[] {
-  const records = given.filter(({ context }) => context['smoke'] !== true);
-  return records.filter((record) => {
-    const newest = records.findLast(({ bench }) => bench === record.bench) ?? record;
-    return record.context.engine === newest.context.engine && record.context.machine.cpu === newest.context.machine.cpu;
-  });
+  const lanes = united(given).find(({ bench }) => bench === 'gate1')?.lanes ?? [];
+  return lanes.length === 0 ? undefined : decide(lanes, GATE1);
 }
 
 function ofGate1(id: string, decision: Decision | undefined): Verdict {

@@ -15,6 +15,7 @@ export function picturesOf(record: BenchRecord): Picture[] {
 }
 
 function subtitle({ at, commit, context: { machine, threads } }: BenchRecord): string {
-  return `${at.slice(0, 10)}, ${commit}; ${machine.cpu}, ${machine.cores} cores; ${threads} thread${threads === 1 ? '' : 's'} a process; ` +
+  const short = commit.replaceAll(/\b([0-9a-f]{7})[0-9a-f]*/g, '$1');
+  return `${at.slice(0, 10)}, ${short}; ${machine.cpu}, ${machine.cores} cores; ${threads} thread${threads === 1 ? '' : 's'} a process; ` +
     'medians with 95 % intervals';
 }

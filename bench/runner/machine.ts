@@ -40,14 +40,18 @@ export function pressure(): { load: number; cpuAvg10?: number | undefined } {
   return { load: os.loadavg()[0] ?? 0, cpuAvg10: some === null ? undefined : Number(some[1]) };
 }
 
-/** The checkout that is measured, `-dirty` when files were changed; `unknown` outside of git. */
+/** The checkout that is measured, `-dirty` when files of it were changed, results left out; `unknown` outside of git. */
 export function commit(): string {
   try {
-    const args = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*'];
-    return execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    const changed = git('status', '--porcelain', '--untracked-files=no', '--', ':/', ':(top,exclude)bench/results');
+    return git('rev-parse', '--short=12', 'HEAD') + (changed === '' ? '' : '-dirty');
   } catch {
     return 'unknown';
   }
+}
+
+function git(...args: readonly string[]): string {
+  return execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
 }
 
 /** Percent of the last ten seconds in which something waited for a core: below it the machine counts as quiet. */

@@ -59,6 +59,11 @@ export function parseRecord(line: string): BenchRecord {
   }
 }
 
+/** Its figures mean nothing. */
+export function isSmoke({ context }: BenchRecord): boolean {
+  return context['smoke'] === true;
+}
+
 /** In the order of the file. */
 export function readRecords(file: string): BenchRecord[] {
   return readFileSync(file, 'utf8').split('\n').filter((line) => line !== '').map(parseRecord);

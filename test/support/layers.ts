@@ -14,7 +14,7 @@ const LEVELS: readonly (readonly string[])[] = [
   ['main'],
 ];
 
-/** The same under `bench/`. What runs knows nothing of the verdicts, and what judges or draws needs only records. */
+/** The same under `bench/`. What runs knows nothing of verdicts and pictures. */
 const BENCH_LEVELS: readonly (readonly string[])[] = [
   ['systems'],
   ['runner', 'limits'],
@@ -50,16 +50,15 @@ const ENGINE_HEADERS =
 
 /** The sentences to print for one TypeScript file, named from the root of the checkout (`src/net/host.ts`). */
 export function layerViolations(file: string, source: string): string[] {
-  const layer = layerOf(file);
-  const level = levelOf(layer);
-  if (level < 0) {
+  const layer = partOf('src', file);
+  if (levelOf(LEVELS, layer) < 0) {
     return [`${file}: "${layer}" has no place in the table of layers`];
   }
   const code = withoutComments(source);
   const found: string[] = [];
   for (const specifier of importsOf(code)) {
     if (specifier.startsWith('.')) {
-      const target = layerOf(resolveFrom(file, specifier));
+      const target = partOf('src', resolveFrom(file, specifier));
       if (!mayImport(layer, target)) {
         found.push(`${file}: ${layer} may not import ${target} (${specifier})`);
       }
@@ -83,27 +82,15 @@ export function layerViolations(file: string, source: string): string[] {
 
 /** The same for a TypeScript file under `bench/`; of the product it may use everything. */
 export function benchViolations(file: string, source: string): string[] {
-  const part = benchPartOf(file);
-  const level = benchLevelOf(part);
-  if (level < 0) {
+  const part = partOf('bench', file);
+  if (levelOf(BENCH_LEVELS, part) < 0) {
     return [`${file}: "${part}" has no place in the table of benchmarks`];
   }
   return importsOf(withoutComments(source)).filter((specifier) => specifier.startsWith('.')).flatMap((specifier) => {
     const target = resolveFrom(file, specifier);
-    const to = benchPartOf(target);
-    const may = target.startsWith('src/') || to === part || (benchLevelOf(to) >= 0 && benchLevelOf(to) < level);
-    return may ? [] : [`${file}: ${part} may not import ${to} (${specifier})`];
+    const to = partOf('bench', target);
+    return target.startsWith('src/') || isBelow(BENCH_LEVELS, part, to) ? [] : [`${file}: ${part} may not import ${to} (${specifier})`];
   });
-}
-
-function benchLevelOf(part: string): number {
-  return BENCH_LEVELS.findIndex((names) => names.includes(part));
-}
-
-/** `bench/runner/rounds.ts` is `runner`, `bench/main.ts` is `main`. */
-function benchPartOf(file: string): string {
-  const [top, second = ''] = file.split('/');
-  return top === 'bench' ? second.replace(/\.ts$/, '') : `outside bench: ${file}`;
 }
 
 /** Reads a header with the engine's own parser before the engine is given the file, and needs nothing else of it. */
@@ -122,18 +109,23 @@ export function engineViolations(file: string, source: string): string[] {
 }
 
 function mayImport(from: string, to: string): boolean {
-  const [a, b] = [levelOf(from), levelOf(to)];
-  return from === to || (b >= 0 && b < a) || SIBLINGS.has(`${from}>${to}`);
+  return isBelow(LEVELS, from, to) || SIBLINGS.has(`${from}>${to}`);
 }
 
-function levelOf(layer: string): number {
-  return LEVELS.findIndex((names) => names.includes(layer));
+/** Or the same part. */
+function isBelow(levels: typeof LEVELS, from: string, to: string): boolean {
+  const [a, b] = [levelOf(levels, from), levelOf(levels, to)];
+  return from === to || (b >= 0 && b < a);
+}
+
+function levelOf(levels: typeof LEVELS, part: string): number {
+  return levels.findIndex((names) => names.includes(part));
 }
 
 /** `src/net/host.ts` and `src/net.ts` are both `net`. */
-function layerOf(file: string): string {
+function partOf(tree: 'src' | 'bench', file: string): string {
   const [top, second = ''] = file.split('/');
-  return top === 'src' ? second.replace(/\.(ts|js|d\.ts)$/, '') : `outside src: ${file}`;
+  return top === tree ? second.replace(/\.(ts|js|d\.ts)$/, '') : `outside ${tree}: ${file}`;
 }
 
 function resolveFrom(file: string, specifier: string): string {

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { setTimeout } from 'node:timers/promises';
 import type { Probe } from '../../../bench/runner/probe.ts';
 import { ratioOf, ratioOfValues, runRounds, type RoundsPlan } from '../../../bench/runner/rounds.ts';
 
@@ -63,12 +62,16 @@ describe('bench/runner/rounds', () => {
   });
 
   it('takes its probe for a tenth of a round, so that a moment does not discard what took minutes', async () => {
-    const probe = new FakeProbe([2, ...Array.from({ length: 1000 }, (_, i) => i % 2 === 0 ? 1.7 : 2.3)]);
-    const rounds = await runRounds(planned({ probe, rounds: 1, run: async () => {
-      await setTimeout(20);
-      return {};
-    } }));
-    assert.deepEqual([rounds.good.length, rounds.contended], [1, false]);
+    let now = 0;
+    let takes = 0;
+    const probe: Probe = { take: () => Promise.resolve([100, 85, 115, 100, 85, 115][takes++] ?? 100), stop: () => Promise.resolve() };
+    const run = () => {
+      now += 1000;
+      return Promise.resolve({});
+    };
+    // Three systems of a second each: 300 ms of probe after each round and before the second one.
+    const rounds = await runRounds(planned({ run, probe, rounds: 2, clock: () => now }));
+    assert.deepEqual([rounds.good.length, rounds.contended, takes], [2, false, 1 + 3 + 3 + 3]);
   });
 
   it('counts all rounds and calls the lane contended when too many were disturbed', async () => {
