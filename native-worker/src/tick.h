@@ -33,8 +33,7 @@ class TickRunner {
 
   // Runs the lanes in their order as one batch. When that fails, each of them is put back to where it was and tried
   // alone; one that fails again, or had no mates, gets the status: kDecodeFailed, kRewindLost, or what Shard::Decode
-  // refused. Nothing of a lane whose decode failed has left
-  // this stage.
+  // refused. Nothing of a lane whose decode failed has left this stage.
   void Run(std::span<TickLane> lanes);
 
  private:

@@ -186,12 +186,13 @@ void TestDecode(const std::string & model) {
   CheckCode(Shard::Load(breaking, &fragile), Code::kOk, "load with a way to fail");
   if (!fragile) return;
   CheckCode(fragile->Decode(std::vector<Row>{{5, 0, 0, true}}, nullptr), Code::kOk, "a decode before the failure");
+  const std::vector<Row> two = {{6, 1, 0, false}, {7, 2, 0, true}};
   broken = true;
-  CheckCode(fragile->Decode(std::vector<Row>{{6, 1, 0, false}, {7, 2, 0, true}}, nullptr), Code::kDecodeFailed, "broken off");
+  CheckCode(fragile->Decode(two, nullptr), Code::kDecodeFailed, "broken off");
   Check(fragile->logits(1) == nullptr, "no logits of a decode that failed");
   broken = false;
   CheckCode(fragile->Truncate(0, 1), Code::kOk, "back to where it was");
-  CheckCode(fragile->Decode(std::vector<Row>{{6, 1, 0, false}, {7, 2, 0, true}}, nullptr), Code::kOk, "once more");
+  CheckCode(fragile->Decode(two, nullptr), Code::kOk, "once more");
 
   // Cells run out: the batch fails, what was there stays usable.
   int32_t pos = 1;
