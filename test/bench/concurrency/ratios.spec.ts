@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { contractLanes, nameOf, type GridLane, type LongLane } from '../../../bench/concurrency/lanes.ts';
-import { gridRatios, longRatios } from '../../../bench/concurrency/ratios.ts';
+import { gridRatios, longRatios, type LongPart } from '../../../bench/concurrency/ratios.ts';
 import { isMeshnetError } from '../../../src/errors.ts';
 import { roundsOf, someRounds } from './some-rounds.ts';
 
@@ -32,7 +32,7 @@ describe('bench/concurrency/ratios', () => {
 
   it('holds decoders and the prompt each against itself', () => {
     const lane = contractLanes().find((one): one is LongLane => one.kind === 'long' && one.delay === 20) as LongLane;
-    const rounds = roundsOf({
+    const rounds = roundsOf<LongPart>({
       undisturbed: { step_p95_ms: 80 }, alone: { first_token_ms: 10_000 }, beside: { step_p95_ms: 160, first_token_ms: 15_000 },
     });
     const ratios = longRatios(lane, rounds);
