@@ -30,6 +30,10 @@ function decodeRatios({ sessions, delay, systems }: Question, rounds: Rounds<Sys
     // The law is of one token after the other.
     ratios['token/ours_over_law'] = ratioOf(rounds, ({ ours, local }) =>
       number(ours, 'step_p50_ms') / lawMs(number(local, 'step_p50_ms'), delay));
+    if (delay > 0) {
+      ratios['token/ours_over_paused_law'] = ratioOf(rounds, ({ ours, local }) =>
+        number(ours, 'step_p50_ms') / lawMs(number(local, 'paused_step_p50_ms'), delay));
+    }
   }
   return ratios;
 }

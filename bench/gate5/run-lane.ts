@@ -5,7 +5,7 @@ import { budgetMeasures, tokenBudget } from '../mesh/token-budget.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts, WARM_UP } from '../runner/prompts.ts';
 import { runRounds, type Measures, type LaneOptions } from '../runner/rounds.ts';
-import { round } from '../runner/statistics.ts';
+import { median, round } from '../runner/statistics.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
 import type { System } from '../systems/system.ts';
@@ -74,8 +74,27 @@ async function measure(
   }
   const { sessions, prompt: tokens, output } = lane;
   const result = await system.run({ prompts: prompts(seed, { sessions, tokens }), output }, signal);
-  const more = system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards) : {};
+  const more = system instanceof MeshSystem ? meshMeasures(result as MeshResult, output, shards)
+    : waits(system, lane) ? await pausedMeasures(system, lane, { stepMs: median(result.stepMs), seed, signal }) : {};
   return { ...measuresOf(lane, result), ...more };
+}
+
+/** One process that is alone with one session never waits; a stage of a mesh does, for the others and the network. */
+function waits({ name }: System, { kind, sessions, delay }: SpeedLane): boolean {
+  return name === 'local' && kind === 'decode' && sessions === 1 && delay > 0;
+}
+
+/**
+ * The same job once more, by a process that sleeps before each token for as long as a stage of two would wait: what the
+ * machine takes for having been idle, in colder caches and clocks, is not the mesh's.
+ */
+async function pausedMeasures(
+  system: System, { delay, output, prompt: tokens }: SpeedLane,
+  { stepMs, seed, signal }: { stepMs: number; seed: string; signal: AbortSignal },
+): Promise<Measures> {
+  const pauseMs = 2 * delay + stepMs / 2;
+  const { stepMs: paused } = await system.run({ prompts: prompts(`${seed} paused`, { sessions: 1, tokens }), output, pauseMs }, signal);
+  return { paused_step_p50_ms: round(median(paused)) };
 }
 
 function meshMeasures(result: MeshResult, output: number, shards: readonly ShardNow[]): Measures {

@@ -60,12 +60,13 @@ export class LineSystem implements System {
     };
   }
 
-  async run({ prompts, output, sampling }: Job, signal: AbortSignal): Promise<JobResult> {
+  async run({ prompts, output, sampling, pauseMs = 0 }: Job, signal: AbortSignal): Promise<JobResult> {
     if (this.#program === undefined) {
       throw new MeshnetError('INTERNAL', `${this.name} was not started`);
     }
     const request = JSON.stringify({
       prompts, output,
+      ...pauseMs === 0 ? {} : { pause_ms: Math.round(pauseMs) },
       sampling: sampling === undefined ? null
         : { temperature: sampling.temperature, top_k: sampling.topK, top_p: sampling.topP, seed: sampling.seed },
     });

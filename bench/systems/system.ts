@@ -6,6 +6,8 @@ export interface Job {
   readonly output: number;
   /** Greedy without it. */
   readonly sampling?: Sampling | undefined;
+  /** Idle before each token after the first, ms; not part of any time. Programs with the whole model only. */
+  readonly pauseMs?: number;
 }
 
 export interface Sampling {

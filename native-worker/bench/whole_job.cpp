@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
 
 namespace meshnet::whole {
 namespace {
@@ -41,6 +42,7 @@ struct Job {
   std::vector<std::vector<int32_t>> prompts;
   uint32_t output = 0;
   json sampling;  // null: greedy
+  std::chrono::milliseconds pause{0};  // idle before each decode step
 };
 
 Job ParseJob(const Model & model, const Options & options, const std::string & line) {
@@ -52,6 +54,11 @@ Job ParseJob(const Model & model, const Options & options, const std::string & l
   const auto prompts = in.at("prompts").get<std::vector<std::vector<int64_t>>>();
   const auto output = in.at("output").get<int64_t>();
   if (const auto sampling = in.find("sampling"); sampling != in.end()) job.sampling = *sampling;
+  const auto pause_ms = in.value("pause_ms", int64_t{0});
+  if (pause_ms < 0 || pause_ms > kMaxPauseMs) {
+    throw std::invalid_argument("pause_ms is 0 to " + std::to_string(kMaxPauseMs));
+  }
+  job.pause = std::chrono::milliseconds(pause_ms);
   if (prompts.empty() || prompts.size() > options.n_sessions) {
     throw std::invalid_argument("1 to " + std::to_string(options.n_sessions) + " prompts, not " +
                                 std::to_string(prompts.size()));
@@ -115,15 +122,20 @@ class Run {
     Prefill();
     auto last = Clock::now();
     json out = {{"prefill_ms", MsBetween(start, last)}, {"step_ms", json::array()}};
-    const auto decode_start = last;
+    double decode_ms = 0;
     compute_ms_ = sample_ms_ = 0;
     for (uint32_t i = 1; i < job_.output; i++) {
+      if (job_.pause.count() > 0) {
+        std::this_thread::sleep_for(job_.pause);
+        last = Clock::now();
+      }
       Step(i);
       const auto now = Clock::now();
       out["step_ms"].push_back(MsBetween(last, now));
+      decode_ms += MsBetween(last, now);
       last = now;
     }
-    out["decode_wall_ms"] = MsBetween(decode_start, last);
+    out["decode_wall_ms"] = decode_ms;
     out["compute_ms"] = compute_ms_;
     out["sample_ms"] = sample_ms_;
     out["cpu_s"] = CpuSeconds() - cpu;

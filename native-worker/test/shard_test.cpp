@@ -1,6 +1,7 @@
 // Shard against bad ranges, broken files and wrong calls. Run with the path of a small Llama model of three layers.
 #include "shard.h"
 
+#include <ggml-backend.h>
 #include <gguf.h>
 
 #include <cstdio>
@@ -32,6 +33,11 @@ struct GgufFree {
   void operator()(gguf_context * ctx) const { gguf_free(ctx); }
 };
 using Gguf = std::unique_ptr<gguf_context, GgufFree>;
+
+// What prompts cost depends on it: a vector that straddles two cache lines is loaded and stored twice.
+void TestAlignment() {
+  Check(ggml_backend_buft_get_alignment(ggml_backend_cpu_buffer_type()) % 64 == 0, "tensors begin on a cache line");
+}
 
 ShardParams Params(const std::string & path) {
   ShardParams p;
@@ -231,6 +237,7 @@ void TestProgress(const std::string & model) {
 int main(int argc, char ** argv) {
   if (argc != 2) return 2;
   const std::string model = argv[1], scratch = model + ".broken";
+  meshnet::TestAlignment();
   meshnet::TestRanges(model);
   meshnet::TestDecode(model);
   meshnet::TestProgress(model);

@@ -78,6 +78,17 @@ describe('native/bench-programs', function () {
     assert.deepEqual(second?.['tokens'], answer.tokens);
   });
 
+  it('sleeps before each step when it is told to, and counts no time for it', async () => {
+    const pause = 200;
+    const began = performance.now();
+    const [, plain, paused] = await whole([job, { ...job, pause_ms: pause }]);
+    const took = performance.now() - began;
+    const { step_ms: steps, decode_wall_ms: wall, tokens: ids } = paused as unknown as Answer;
+    assert.deepEqual(ids, plain?.['tokens']);
+    assert.ok(took >= pause * steps.length);
+    assert.ok(wall <= took - pause * steps.length, `${wall} ms of ${took} ms`);
+  });
+
   it('computes in the stock tree what it computes in ours, with one pool of cells and with several', async () => {
     const expected = tokens(await whole([job, sampled]));
     assert.deepEqual(tokens(await stock([job, sampled])), expected);
@@ -97,12 +108,12 @@ describe('native/bench-programs', function () {
     const [, ...answers] = await whole([
       'nonsense', '{}', { ...job, prompts: [] }, { ...job, prompts: [[1, 2], [3]] }, { ...job, prompts: [[1, 32_000]] },
       { ...job, prompts: [[2 ** 40]] }, { ...job, prompts: Array.from({ length: SESSIONS + 1 }, () => [1]) },
-      { ...job, output: 0 }, { ...job, output: 70_000 }, { ...job, output: 200 }, { ...job, sampling: { seed: 1 } },
+      { ...job, pause_ms: -1 }, { ...job, output: 0 }, { ...job, output: 70_000 }, { ...job, output: 200 }, { ...job, sampling: { seed: 1 } },
       job,
     ]);
     const last = answers.pop();
     assert.deepEqual(answers.filter(({ error }) => typeof error !== 'string'), []);
-    assert.equal(answers.length, 11);
+    assert.equal(answers.length, 12);
     assert.deepEqual((last as unknown as Answer).tokens, tokens(await whole([job]))[0]);
   });
 
