@@ -44,7 +44,7 @@ struct Tally {
   size_t rows = 0;                 // compared bit by bit
 };
 
-struct Run {
+struct Outcome {
   Findings findings;
   std::atomic<int> n_mistakes = 0;
   Tally tally;
@@ -73,7 +73,7 @@ void Count(const std::vector<RanStep> & composition, Tally * tally) {
   }
 }
 
-void PlayAndCheck(const Cuts & cuts, const PlayParams & params, Fault fault, Run * run) {
+void PlayAndCheck(const Cuts & cuts, const PlayParams & params, Fault fault, Outcome * run) {
   std::deque<Recording> recordings(cuts.size() + 1);
   RingOptions options{.cuts = cuts,
                       .n_ctx = params.seats * params.positions,
@@ -116,7 +116,7 @@ class Sessions : public testing::TestWithParam<std::tuple<uint32_t, Cuts>> {};
 TEST_P(Sessions, GetWhatTheyGetInAReplayOfTheirBatchesAndAlone) {
   SCOPED_TRACE(SeedName());
   const auto & [seats, cuts] = GetParam();
-  Run run;
+  Outcome run;
   PlayAndCheck(cuts, {.seats = seats, .seed = g_seed}, {}, &run);
   EXPECT_EQ(run.findings.n(), 0U) << run.findings.Text();
   const Tally & tally = run.tally;
@@ -141,7 +141,7 @@ class MistakenShard : public testing::TestWithParam<std::tuple<Mistake, uint32_t
 TEST_P(MistakenShard, IsSeen) {
   SCOPED_TRACE(SeedName());
   const auto & [mistake, stage] = GetParam();
-  Run run;
+  Outcome run;
   // Short prompts: lanes of one batch are often at equal positions.
   const PlayParams params{.seats = 8, .turns = 200, .seed = g_seed, .max_prompt = 6, .max_long = 6};
   PlayAndCheck(kThreeStages, params, {mistake, stage}, &run);
