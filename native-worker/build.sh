@@ -4,11 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: native-worker/build.sh [--stock] [--sanitize] [--target NAME]...
+usage: native-worker/build.sh [--stock | --sanitize | --sanitize-threads] [--target NAME]...
 
   (no option)     fetch and patch llama.cpp, build everything of ours into native-worker/build/bin
   --stock         build the unpatched tree's llama-bench, its RPC server and other yardsticks into native-worker/build/stock/bin
   --sanitize      build ours with the address and undefined-behaviour sanitizers into native-worker/build/sanitize/bin
+  --sanitize-threads
+                  build ours with the thread sanitizer into native-worker/build/sanitize-threads/bin
   --target NAME   build only this target; may be given several times
 
 environment:
@@ -24,6 +26,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --stock) variant=stock ;;
     --sanitize) variant=sanitize ;;
+    --sanitize-threads) variant=sanitize-threads ;;
     --target=*) targets+=("${1#--target=}") ;;
     --target) shift; targets+=("${1:?--target needs a name}") ;;
     -h|--help) usage; exit 0 ;;
@@ -72,7 +75,7 @@ features=$build/cpu-features
 { grep -m1 '^flags' /proc/cpuinfo || true; grep -m1 '^model name' /proc/cpuinfo || true; } >"$features.new"
 if [ -f "$features" ] && ! cmp -s "$features" "$features.new"; then
   say 'the processor changed since the last build: starting over'
-  rm -rf "$build/out" "$build/stock/out" "$build/sanitize/out"
+  rm -rf "$build/out" "$build/stock/out" "$build/sanitize/out" "$build/sanitize-threads/out"
 fi
 cmp -s "$features" "$features.new" || mv "$features.new" "$features"
 rm -f "$features.new"
@@ -130,7 +133,8 @@ options=()
 case $variant in
   worker) root=$build; llama=$build/llama ;;
   stock) root=$build/stock; llama=$root/llama; options+=(-DMESHNET_STOCK=ON) ;;
-  sanitize) root=$build/sanitize; llama=$root/llama; options+=(-DMESHNET_SANITIZE=ON) ;;
+  sanitize) root=$build/sanitize; llama=$root/llama; options+=(-DMESHNET_SANITIZE=address) ;;
+  sanitize-threads) root=$build/sanitize-threads; llama=$root/llama; options+=(-DMESHNET_SANITIZE=thread) ;;
 esac
 mkdir -p "$root"
 if [ "$variant" = stock ]; then

@@ -1,8 +1,15 @@
 # Flags that every target shares, and helpers that declare ours.
 add_compile_options(-fstack-protector-strong $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=3>)
-if(MESHNET_SANITIZE)
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
+if(MESHNET_SANITIZE STREQUAL "address")
+  set(meshnet_sanitizers address,undefined)
+elseif(MESHNET_SANITIZE STREQUAL "thread")
+  set(meshnet_sanitizers thread)
+elseif(MESHNET_SANITIZE)
+  message(FATAL_ERROR "MESHNET_SANITIZE is address, thread or nothing, not '${MESHNET_SANITIZE}'")
+endif()
+if(meshnet_sanitizers)
+  add_compile_options(-fsanitize=${meshnet_sanitizers} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${meshnet_sanitizers})
 endif()
 
 find_package(Threads REQUIRED)

@@ -108,6 +108,21 @@ target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)
 set_tests_properties(engine_test PROPERTIES FIXTURES_REQUIRED shard_model)
 
+# Many sessions at random, against a replay of their batches and alone. A sanitizer makes minutes of it.
+add_executable(sessions_test test/sessions_test.cpp test/sessions_play.cpp test/sessions_record.cpp
+  test/sessions_replay.cpp test/sessions_solo.cpp test/engine_ring.cpp)
+meshnet_ours(sessions_test)
+target_link_libraries(sessions_test PRIVATE meshnet_engine GTest::gtest)
+add_test(NAME sessions_model COMMAND meshnet-testmodel --out sessions_test.gguf --type f32 --layers 4 --embd 64
+  --ffn 128 --vocab-size 4096)
+add_test(NAME sessions_test COMMAND sessions_test --model sessions_test.gguf)
+set_tests_properties(sessions_model PROPERTIES FIXTURES_SETUP sessions_model)
+set_tests_properties(sessions_test PROPERTIES FIXTURES_REQUIRED sessions_model
+  ENVIRONMENT "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1")
+if(MESHNET_SANITIZE)
+  set_tests_properties(sessions_test PROPERTIES TIMEOUT 1800)
+endif()
+
 # Bytes that the TypeScript side reads too. Needs the codec only.
 add_executable(golden_test test/golden_test.cpp src/frame.cpp src/frame_scan.cpp)
 meshnet_ours(golden_test)
@@ -122,7 +137,7 @@ add_executable(fuzz_frame fuzz/fuzz_frame.cpp src/frame.cpp src/frame_scan.cpp)
 meshnet_ours(fuzz_frame)
 target_include_directories(fuzz_frame PRIVATE src)
 target_link_libraries(fuzz_frame PRIVATE meshnet_proto)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND MESHNET_SANITIZE)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND MESHNET_SANITIZE STREQUAL "address")
   target_compile_options(fuzz_frame PRIVATE -fsanitize=fuzzer)
   target_link_options(fuzz_frame PRIVATE -fsanitize=fuzzer)
   add_test(NAME fuzz_frame COMMAND fuzz_frame -runs=200000 -seed=1 "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden")

@@ -50,6 +50,7 @@ struct TraceRow {
   int32_t pos = 0;
   std::string logits_sha256;  // empty: the row asked for no logits
   int32_t sampled = -1;
+  uint32_t turn = 0;
 };
 struct TraceOp {
   int32_t seq = 0;

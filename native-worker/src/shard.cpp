@@ -252,6 +252,7 @@ Status Shard::Impl::CheckRows(std::span<const Row> rows) const {
 }
 
 Shard::Shard(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Shard::Shard(Shard && loaded) noexcept = default;
 Shard::~Shard() = default;
 
 Status Shard::Load(const ShardParams & params, std::unique_ptr<Shard> * out) {

@@ -62,12 +62,13 @@ struct ShardInfo {
   bool is_tail = false;         // last == n_layer: owns final norm and output head, output is logits
 };
 
+// Virtual where sequences change: a test can stand in between, watch, and make a mistake.
 class Shard {
  public:
   // kModelCorrupt: the file is not a loadable GGUF. kRangeInvalid: [first, last) is outside the model or empty.
   // kNotCertified: the architecture has no layer-range adapter. kNoCapacity: memory. kCancelled: on_progress said so.
   static Status Load(const ShardParams & params, std::unique_ptr<Shard> * out);
-  ~Shard();
+  virtual ~Shard();
 
   const ShardInfo & info() const;
   const llama_vocab * vocab() const;
@@ -76,7 +77,7 @@ class Shard {
   // [n_embd, rows.size()] with n_embd contiguous. kDecodeFailed: nothing is said about the sequences of the batch;
   // the caller clears or truncates them. REQUIRES rows.size() <= n_ubatch, consecutive positions per sequence; what
   // breaks that (kLimitExceeded, kPositionInvalid, kTokenInvalid) is refused before anything is computed.
-  Status Decode(std::span<const Row> rows, const float * boundary_in);
+  virtual Status Decode(std::span<const Row> rows, const float * boundary_in);
 
   // After an ok Decode, until the next one. Non-tail: the residual stream before layer `last`, [n_embd, rows] in row
   // order. Tail: nullptr.
@@ -87,9 +88,13 @@ class Shard {
   // Keeps positions [0, pos) of the sequence. kRewindLost when the state cannot go back that far.
   Status Truncate(int32_t seq, int32_t pos);
   // Forgets the sequence.
-  void Clear(int32_t seq);
+  virtual void Clear(int32_t seq);
   // The lowest position a Truncate may name now without kRewindLost.
   int32_t MinRewind(int32_t seq) const;
+
+ protected:
+  // Takes over what `loaded` holds, which is of no more use.
+  Shard(Shard && loaded) noexcept;
 
  private:
   struct Impl;

@@ -89,7 +89,8 @@ void TickRunner::Deliver(std::span<TickLane> lanes, TickTimes times) {
     }
     if (on_tick_) {
       for (; row <= last; row++) {
-        TraceRow traced{lane.lane->spec().params.key, rows_[row].seq, rows_[row].pos, {}, -1};
+        const Lane & of = *lane.lane;
+        TraceRow traced{of.spec().params.key, rows_[row].seq, rows_[row].pos, {}, -1, of.turn().number()};
         if (rows_[row].want_logits) {
           traced.logits_sha256 = Sha256({shard_->logits(row), n_vocab});
           traced.sampled = drawn[i].token;

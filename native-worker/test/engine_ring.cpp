@@ -10,7 +10,7 @@ namespace meshnet {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(10);
-constexpr int kMaxIds = 80;  // sessions that a test may open
+constexpr int kMaxIds = 1024;  // sessions that a test may open
 
 }  // namespace
 
@@ -107,27 +107,29 @@ size_t Gateway::n_waiting() const {
   return frames_.size();
 }
 
+ShardParams ParamsOf(const RingOptions & options, uint32_t stage) {
+  ShardParams params;
+  params.model_path = g_model_path;
+  params.layer_first = stage == 0 ? 0 : options.cuts[stage - 1];
+  params.layer_last = stage == options.cuts.size() ? -1 : options.cuts[stage];
+  params.n_ctx = options.n_ctx;
+  params.n_seq_max = options.n_seq_max;
+  params.n_ubatch = options.n_ubatch;
+  params.kv_type = options.kv_type;
+  return params;
+}
+
 Ring::Ring(RingOptions options) : options_(std::move(options)) {
-  std::vector<int> cuts = {0};
-  cuts.insert(cuts.end(), options_.cuts.begin(), options_.cuts.end());
-  cuts.push_back(-1);
-  ticks_.resize(cuts.size() - 1);
-  for (size_t i = 0; i + 1 < cuts.size(); i++) {
-    ShardParams params;
-    params.model_path = g_model_path;
-    params.layer_first = cuts[i];
-    params.layer_last = cuts[i + 1];
-    params.n_ctx = options_.n_ctx;
-    params.n_seq_max = options_.n_seq_max;
-    params.n_ubatch = options_.n_ubatch;
+  ticks_.resize(options_.cuts.size() + 1);
+  for (uint32_t i = 0; i < ticks_.size(); i++) {
+    ShardParams params = ParamsOf(options_, i);
     if (options_.give_up) {
-      params.give_up = [this, stage = static_cast<uint32_t>(i)](std::span<const Row> rows) {
-        return options_.give_up(stage, rows);
-      };
+      params.give_up = [this, i](std::span<const Row> rows) { return options_.give_up(i, rows); };
     }
     std::unique_ptr<Shard> shard;
     const Status status = Shard::Load(params, &shard);
     if (!status.ok()) throw std::runtime_error(status.message());
+    if (options_.wrap) shard = options_.wrap(i, std::move(*shard));
     EngineObserver observer;
     observer.lane_ended = [this](const LaneKey & key, const Status & why) {
       const std::lock_guard lock(mutex_);
@@ -154,7 +156,8 @@ Ring::~Ring() {
 }
 
 LaneKey Ring::Key(int id, uint32_t stage) const {
-  return {std::string(15, 's') + static_cast<char>('A' + id), 1, stage};
+  const char digits[] = {static_cast<char>('A' + id / 32), static_cast<char>('A' + id % 32)};
+  return {std::string(14, 's') + std::string(digits, 2), 1, stage};
 }
 
 std::shared_ptr<Gateway> Ring::Open(int id, uint32_t positions) {
