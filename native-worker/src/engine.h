@@ -32,6 +32,7 @@ struct LaneParams {
   uint32_t positions = 0;
   meshnet::seam::v1::DType prefill_dtype = meshnet::seam::v1::DTYPE_F32;
   meshnet::seam::v1::DType decode_dtype = meshnet::seam::v1::DTYPE_F32;
+  std::string client{};  // who asked for the session, at the head; lanes of equal clients share one turn
 };
 
 // Snapshot for Describe and Report. Counters grow for the life of the process.

@@ -141,8 +141,19 @@ void EngineCore::Expire(uint64_t now_us) {
   }
 }
 
+std::map<std::string_view, EngineCore::Client> EngineCore::Clients() const {
+  std::map<std::string_view, Client> clients;
+  for (const auto & [key, entry] : lanes_) {
+    const auto number = static_cast<uint32_t>(clients.size());
+    const auto it = clients.try_emplace(entry->lane.spec().params.client, Client{number, 0}).first;
+    it->second.ran_us = std::max(it->second.ran_us, entry->lane.prefilled_us());
+  }
+  return clients;
+}
+
 std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   const ShardInfo & info = shard_->info();
+  const auto clients = info.is_head ? Clients() : std::map<std::string_view, Client>();
   for (;;) {
     std::vector<Entry *> entries;
     std::vector<Candidate> candidates;
@@ -169,6 +180,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       auto candidate = lane.Ready();
       if (!candidate) continue;
       prefill = prefill || !candidate->decode;
+      if (info.is_head) {
+        const Client & client = clients.at(lane.spec().params.client);
+        candidate->client = client.number;
+        if (!candidate->decode) candidate->client_ran_us = client.ran_us;
+      }
       candidate->lane = entries.size();
       entries.push_back(entry.get());
       candidates.push_back(*candidate);
@@ -179,7 +195,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       const auto in_ring = [](const auto & item) { return item.second->lane.in_ring(); };
       if (std::any_of(lanes_.begin(), lanes_.end(), in_ring)) return {};
       load.n_stages = 1;
+    } else {
+      load.alone_rows = pace_.AloneRows();
+      if (load.n_stages > 1) load.cap = batch_.Cap(DecodeCap(load));
     }
+    load_ = load;
     const Schedule schedule = info.is_head
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
@@ -197,7 +217,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   }
 }
 
-void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t took_us) {
+void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us) {
   uint32_t decode = 0;
   uint32_t prefill = 0;
   for (const TickLane & lane : lanes) {
@@ -206,6 +226,13 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t took_us) {
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
   pace_.Ran(decode, prefill, took_us);
+  if (load_.n_stages > 1) {
+    batch_.Ran({.start_us = start_us,
+                .rows = decode,
+                .prefill = prefill > 0,
+                .lanes = load_.lanes,
+                .most = DecodeCap(load_)});
+  }
   if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0);
 }
 
@@ -224,7 +251,7 @@ bool EngineCore::Tick() {
     for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
   }
   const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
-  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, NowUs() - now);
+  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
     if (!lane.status.ok()) {

@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "decode_batch.h"
 #include "engine.h"
 #include "sampler_grammar.h"
 #include "lane.h"
@@ -67,9 +69,15 @@ class EngineCore final : public LaneEngine {
   void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
   void CloseIfDone(Entry & entry);
   void Expire(uint64_t now_us);
+  // Who has lanes here, by name: a number for each, and when a prompt of theirs last ran.
+  struct Client {
+    uint32_t number = 0;
+    uint64_t ran_us = 0;
+  };
+  std::map<std::string_view, Client> Clients() const;
   std::vector<TickLane> Pick(uint64_t now_us);
   // What a tick in which every lane ran has cost.
-  void Learn(std::span<const TickLane> lanes, uint64_t took_us);
+  void Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us);
 
   Shard * shard_;
   EngineParams params_;
@@ -80,7 +88,9 @@ class EngineCore final : public LaneEngine {
   TokenPieces pieces_;
   TickRunner runner_;
   GroupBook book_;
-  PrefillPace pace_;  // a head's
+  RingLoad load_;      // a head's, of the last tick
+  PrefillPace pace_;   // a head's
+  DecodeBatch batch_;  // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
   uint64_t next_group_;
   uint64_t wake_us_ = UINT64_MAX;

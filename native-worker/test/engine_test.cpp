@@ -331,6 +331,23 @@ TEST(Engine, OneBadLaneDisturbsNoOther) {
   EXPECT_EQ(ring.engine(1).Deliver(bad, Port::kUp, Frame()).code(), Code::kLaneNotOpen);
 }
 
+// A lane of one turn with a core that the test ticks itself.
+std::shared_ptr<Gateway> OpenTurn(EngineCore & core, const LaneParams & params, uint64_t instance,
+                                  const std::vector<int32_t> & prompt, uint32_t max_tokens) {
+  auto gateway = std::make_shared<Gateway>();
+  core.Open(params, instance, static_cast<int32_t>(instance));
+  core.Attach(params.key, instance, Port::kUp, gateway);
+  Frame frame;
+  *frame.mutable_turn() = MakeTurn(1, 0, prompt.size(), max_tokens);
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  frame = Frame();
+  frame.mutable_turn_tokens()->set_turn(1);
+  frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
+  frame.mutable_turn_tokens()->set_last(true);
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  return gateway;
+}
+
 TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   auto whole = WholeModel(256, 256);
   auto shard = WholeModel(256, 256);
@@ -340,21 +357,9 @@ TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   Meter meter;
   EngineCore core(shard.get(), {}, observer, &meter, [](const LaneKey &, uint64_t) {});
   const auto prompt = Prompt(100, 1);
+  // Three lanes of 110 positions in 256 cells, which no ledger would grant.
   const auto open = [&](const std::string & session, uint64_t instance) {
-    // Three lanes of 110 positions in 256 cells, which no ledger would grant.
-    const LaneKey key{session, 1, 0};
-    auto gateway = std::make_shared<Gateway>();
-    core.Open({.key = key, .positions = 110}, instance, static_cast<int32_t>(instance));
-    core.Attach(key, instance, Port::kUp, gateway);
-    Frame frame;
-    *frame.mutable_turn() = MakeTurn(1, 0, prompt.size(), 6);
-    core.OnFrame(key, instance, Port::kUp, frame);
-    frame = Frame();
-    frame.mutable_turn_tokens()->set_turn(1);
-    frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
-    frame.mutable_turn_tokens()->set_last(true);
-    core.OnFrame(key, instance, Port::kUp, frame);
-    return gateway;
+    return OpenTurn(core, {.key = {session, 1, 0}, .positions = 110}, instance, prompt, 6);
   };
   const auto expected = Greedy(*whole, prompt, 6);
   auto idle = open("idle", 1);
@@ -368,6 +373,24 @@ TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   EXPECT_EQ(lucky->Finish().tokens, expected);
   EXPECT_EQ(unlucky->Finish().error, Code::kDecodeFailed);
   EXPECT_EQ(ended, (std::map<std::string, Code>{{"unlucky", Code::kDecodeFailed}}));
+}
+
+TEST(Engine, AClientWithManyPromptsTakesNoMoreThanHalfFromAnother) {
+  auto shard = WholeModel(2048);
+  Meter meter;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {});
+  const auto prompt = Prompt(256, 1);  // four ticks
+  std::vector<std::shared_ptr<Gateway>> many;
+  for (uint64_t i = 0; i < 5; i++) {
+    const LaneKey key{"many" + std::to_string(i), 1, 0};
+    many.push_back(OpenTurn(core, {.key = key, .positions = 300, .client = "many"}, i, prompt, 4));
+  }
+  auto one = OpenTurn(core, {.key = {"one", 1, 0}, .positions = 300, .client = "one"}, 5, prompt, 4);
+  int ticks = 0;
+  while (one->n_waiting() == 0) {
+    ASSERT_TRUE(core.Tick());
+    ASSERT_LE(++ticks, 9);
+  }
 }
 
 TEST(Engine, ManySessionsComeAndGoInAnyOrder) {
