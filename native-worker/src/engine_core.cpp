@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "bounds.h"
 
@@ -17,9 +18,16 @@ uint64_t SlowestUs(const Frame & frame) {
   return slowest;
 }
 
+// A trace has the tokens of a tick with the tick, so they are not drawn apart.
+std::unique_ptr<SamplingPool> PoolFor(const Shard & shard, const EngineParams & params, std::function<void()> drawn) {
+  if (!shard.info().is_tail || params.trace_logits || params.sampling_threads == 0 || !drawn) return nullptr;
+  return std::make_unique<SamplingPool>(params.sampling_threads, std::move(drawn));
+}
+
 }  // namespace
 
-EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed)
+EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed,
+                       std::function<void()> drawn)
     : shard_(shard),
       params_(params),
       observer_(std::move(observer)),
@@ -27,7 +35,8 @@ EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observ
       freed_(std::move(freed)),
       sequences_(shard, params.trace_logits),
       pieces_(shard->vocab()),
-      runner_(shard, &sequences_, meter, params.trace_logits ? observer_.tick : nullptr),
+      pool_(PoolFor(*shard, params, std::move(drawn))),
+      runner_(shard, &sequences_, meter, pool_.get(), params.trace_logits ? observer_.tick : nullptr),
       // Several heads may share a later stage: a random start keeps their groups apart there.
       next_group_((uint64_t{std::random_device{}()} << 16) + 1) {}
 
@@ -68,7 +77,10 @@ void EngineCore::OnFrame(const LaneKey & key, uint64_t instance, Port from, Fram
     meter_->Stale(entry.lane.stale_frames() - stale);
     const LaneSpec & spec = entry.lane.spec();
     if (!turn || !spec.tail) return {};
-    return Sampler::Create(entry.lane.turn().announced(), spec.params.positions, &pieces_, &entry.sampler);
+    std::unique_ptr<Sampler> sampler;
+    Status made = Sampler::Create(entry.lane.turn().announced(), spec.params.positions, &pieces_, &sampler);
+    entry.sampler = std::move(sampler);
+    return made;
   });
 }
 
@@ -89,6 +101,30 @@ void EngineCore::Release(const LaneKey & key, uint64_t instance, const Status & 
 
 void EngineCore::EndAll(const Status & why) {
   while (!lanes_.empty()) End(*lanes_.begin()->second, why, std::nullopt);
+}
+
+void EngineCore::TakeDrawn() {
+  if (!pool_) return;
+  for (const DrawResult & result : pool_->Take()) {
+    const auto it = lanes_.find(result.lane);
+    if (it == lanes_.end() || it->second->draw != result.id) continue;
+    Entry & entry = *it->second;
+    entry.draw = 0;
+    if (!result.status.ok()) {
+      End(entry, result.status, std::nullopt);
+      continue;
+    }
+    entry.lane.Accept(result.drawn, result.finish, NowUs());
+    CloseIfDone(entry);
+  }
+}
+
+void EngineCore::Recall(const LaneKey & key) {
+  const auto it = lanes_.find(key);
+  if (it == lanes_.end() || it->second->draw == 0) return;
+  Entry & entry = *it->second;
+  const auto result = pool_->Recall(std::exchange(entry.draw, 0));
+  if (result && result->status.ok()) entry.lane.Accept(result->drawn, result->finish, NowUs());
 }
 
 void EngineCore::Unblock() {
@@ -211,7 +247,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
     for (const auto & pick : schedule.picks) {
       Entry & entry = *entries[pick.lane];
       const LaneRun run = entry.lane.Plan(pick.rows);
-      if (entry.lane.Reserve(run, now_us)) lanes.push_back({&entry.lane, entry.sampler.get(), run, {}});
+      if (entry.lane.Reserve(run, now_us)) lanes.push_back({&entry.lane, entry.sampler, run, {}});
     }
     if (!lanes.empty()) return lanes;
   }
@@ -254,6 +290,7 @@ bool EngineCore::Tick() {
   if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
+    entry.draw = lane.draw;
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {

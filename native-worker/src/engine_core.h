@@ -18,6 +18,7 @@
 #include "meter.h"
 #include "prefill_pace.h"
 #include "sampler.h"
+#include "sampling_pool.h"
 #include "scheduler.h"
 #include "tick.h"
 #include "trace.h"
@@ -29,8 +30,10 @@ class EngineCore final : public LaneEngine {
   // Told when the engine has ended a lane and cleared its sequence, so that the id may be given out again.
   using Freed = std::function<void(const LaneKey &, uint64_t instance)>;
 
-  // `shard` and `meter` outlive the core.
-  EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed);
+  // `shard` and `meter` outlive the core. `drawn` is called by another thread when TakeDrawn is to be; without it a
+  // tick draws its tokens itself.
+  EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed,
+             std::function<void()> drawn = {});
 
   // Each of these does nothing when that life of the lane is over.
   void Open(const LaneParams & params, uint64_t instance, int32_t seq);
@@ -40,6 +43,9 @@ class EngineCore final : public LaneEngine {
   void OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why);
   void Release(const LaneKey & key, uint64_t instance, const Status & why);
   void EndAll(const Status & why);
+  // What the sampling pool has drawn and sent. Whoever has frames for lanes calls this before: what answers a token
+  // comes after the token.
+  void TakeDrawn();
   // Credit has come for somebody.
   void Unblock();
   // A synthetic bundle through sequence `seq`, which is clear afterwards.
@@ -52,13 +58,15 @@ class EngineCore final : public LaneEngine {
 
   Status Truncate(int32_t seq, int32_t keep) override { return sequences_.Truncate(seq, keep); }
   void Settle(const GroupKey & group) override { book_.Settle(group); }
+  void Recall(const LaneKey & key) override;
 
  private:
   struct Entry {
     Entry(uint64_t id, LaneSpec spec, LaneEngine * host) : instance(id), lane(std::move(spec), host) {}
     uint64_t instance;
     Lane lane;
-    std::unique_ptr<Sampler> sampler;
+    std::shared_ptr<Sampler> sampler;
+    uint64_t draw = 0;  // at the pool; 0: none
   };
 
   Entry * Find(const LaneKey & key, uint64_t instance);
@@ -86,6 +94,7 @@ class EngineCore final : public LaneEngine {
   Freed freed_;
   Sequences sequences_;
   TokenPieces pieces_;
+  std::unique_ptr<SamplingPool> pool_;  // a tail's; uses the pieces
   TickRunner runner_;
   GroupBook book_;
   RingLoad load_;      // a head's, of the last tick

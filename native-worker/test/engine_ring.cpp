@@ -107,6 +107,24 @@ size_t Gateway::n_waiting() const {
   return frames_.size();
 }
 
+void Gate::Pass() {
+  std::unique_lock lock(mutex_);
+  reached_ = true;
+  news_.notify_all();
+  EXPECT_TRUE(news_.wait_for(lock, kPatience, [this] { return open_; })) << "nobody opened the gate";
+}
+
+void Gate::WaitForOne() {
+  std::unique_lock lock(mutex_);
+  EXPECT_TRUE(news_.wait_for(lock, kPatience, [this] { return reached_; })) << "nobody came to the gate";
+}
+
+void Gate::Open() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
+  news_.notify_all();
+}
+
 Ring::Ring(RingOptions options) : options_(std::move(options)) {
   std::vector<int> cuts = {0};
   cuts.insert(cuts.end(), options_.cuts.begin(), options_.cuts.end());

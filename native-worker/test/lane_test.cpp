@@ -71,6 +71,7 @@ class Host final : public LaneEngine {
     return {};
   }
   void Settle(const GroupKey & group) override { settled.push_back(group.number); }
+  void Recall(const LaneKey &) override {}
 
   int32_t min_rewind = 0;
   std::vector<uint64_t> settled;
