@@ -35,10 +35,11 @@ target_link_libraries(meshnet_proto PUBLIC protobuf::libprotobuf PkgConfig::GRPC
 
 # The engine thread and what it decides: lanes, ticks, sampling. Knows frames, but neither sockets nor gRPC calls.
 add_library(meshnet_engine STATIC
-  src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/lane.cpp src/lane_bundle.cpp src/lane_input.cpp
-  src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp src/meter.cpp src/prefill_pace.cpp
-  src/sampler.cpp src/sampler_automaton.cpp src/sampler_budget.cpp src/sampler_grammar.cpp
-  src/sampler_grammar_check.cpp src/scheduler.cpp src/tick.cpp src/trace.cpp)
+  src/decode_batch.cpp src/emission.cpp src/engine.cpp src/engine_core.cpp src/engine_probe.cpp src/lane.cpp
+  src/lane_bundle.cpp src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp
+  src/meter.cpp src/prefill_pace.cpp src/sampler.cpp src/sampler_automaton.cpp src/sampler_budget.cpp
+  src/sampler_grammar.cpp src/sampler_grammar_check.cpp src/sampling_pool.cpp src/scheduler.cpp src/tick.cpp
+  src/trace.cpp)
 meshnet_ours(meshnet_engine)
 target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
 target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL::Crypto Threads::Threads)
@@ -101,8 +102,9 @@ set_tests_properties(text_test PROPERTIES FIXTURES_REQUIRED text_model)
 
 # The engine's tests, on GoogleTest; those that need a model get the path of a generated one.
 find_package(GTest REQUIRED)
-add_executable(engine_test test/engine_test.cpp test/engine_ring.cpp test/isolation_test.cpp test/lane_test.cpp
-  test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp test/scheduler_test.cpp)
+add_executable(engine_test test/decode_batch_test.cpp test/engine_test.cpp test/engine_ring.cpp test/isolation_test.cpp
+  test/lane_test.cpp test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp test/sampling_pool_test.cpp
+  test/scheduler_test.cpp)
 meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)

@@ -65,6 +65,7 @@ const char * Usage() {
          "  --ubatch N             positions of one decode (256)\n"
          "  --kv f16|f32           type of the KV cells (f16)\n"
          "  --model-digest HEX     refuse sessions of any other model\n"
+         "  --sampling-threads N   of a tail, drawing tokens beside the next decode, 8 at most (1)\n"
          "  --group-wait-us N      how long to wait for the rest of a group (1000)\n"
          "  --trace-logits         report every tick's logits digests to the node\n"
          "  --lockstep             head: one group on its way at a time, for comparisons bit by bit\n"
@@ -92,6 +93,7 @@ Status ParseArgs(int argc, char ** argv, WorkerArgs * out) {
       {"--ubatch", [&](auto v) { return Number(v, 1, kMaxUbatch, &a.shard.n_ubatch); }},
       {"--kv", [&](auto v) { return Text(v, &a.shard.kv_type) && (v == "f16" || v == "f32"); }},
       {"--model-digest", [&](auto v) { return Hex(v, &a.model_digest); }},
+      {"--sampling-threads", [&](auto v) { return Number(v, 0, kMaxSamplingThreads, &a.engine.sampling_threads); }},
       {"--group-wait-us", [&](auto v) { return Number(v, 0, kMaxGroupWaitUs, &a.engine.group_wait_us); }},
       {"--parent-pid", [&](auto v) { return Number(v, 1, INT32_MAX, &a.parent_pid); }},
   };

@@ -14,7 +14,7 @@ namespace meshnet {
 struct WorkerArgs {
   bool help = false;
   ShardParams shard;    // model, layers, threads, cells, sequences, ubatch, kv
-  EngineParams engine;  // group wait, trace
+  EngineParams engine;  // group wait, sampling threads, trace
   std::string control;  // Unix socket path
   std::string token_file;
   std::string listen = "0.0.0.0:0";

@@ -55,7 +55,7 @@ inline constexpr uint32_t kDefaultHoldMs = 10000;
 inline constexpr uint32_t kKeepaliveMs = 10000;
 inline constexpr uint32_t kKeepaliveTimeoutMs = 5000;
 inline constexpr uint32_t kMinPingMs = 5000;
-inline constexpr uint32_t kGrammarBurstMs = 250;  // of the engine's thread, for a grammar: at first and at most
+inline constexpr uint32_t kGrammarBurstMs = 250;  // of a drawing thread, for a grammar: at first and at most
 inline constexpr uint32_t kGrammarTokenMs = 20;   // and for each token more: a vocabulary of 128,000 pieces walked once
 inline constexpr uint32_t kStopMs = 5000;  // an orderly stop of the process
 inline constexpr uint32_t kProbeMs = 60000;
@@ -67,6 +67,7 @@ inline constexpr int kStreamWindowBytes = 4 << 20;    // credits bound memory; a
 inline constexpr size_t kMaxLanes = 1024;
 inline constexpr size_t kMaxWatchers = 8;
 inline constexpr size_t kMaxWatchEvents = 8192;  // queued for one watcher that does not read
+inline constexpr uint32_t kMaxSamplingThreads = 8;  // a lane draws one token at a time; more would wait for logits
 inline constexpr uint32_t kMaxProbeTokens = 4096;
 
 }  // namespace meshnet

@@ -277,6 +277,9 @@ Status WorkerState::Admit(const wk::AdmitRequest & request, wk::AdmitReply * rep
   std::vector<Tickets::End> ends;
   if (Status s = MakeEnds(request, lane, *engine, &ends); !s.ok()) return s;
   for (const auto & end : ends) {
+    if (end.seam->terms().end == wk::SEAM_ROLE_ENTRY) lane.client = end.peer_id;
+  }
+  for (const auto & end : ends) {
     auto * ticket = reply->add_tickets();
     ticket->set_role(end.seam->terms().end);
     ticket->set_ticket(end.ticket);

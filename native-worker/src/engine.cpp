@@ -46,10 +46,17 @@ struct Engine::Impl {
       : shard(std::move(s)),
         params(p),
         ledger(shard->info().n_ctx, shard->info().n_seq_max),
-        core(shard.get(), p, std::move(o), &meter, [this](const LaneKey & key, uint64_t instance) {
-          const std::lock_guard lock(mutex);
-          ledger.Free(key, instance);
-        }) {}
+        core(
+            shard.get(), p, std::move(o), &meter,
+            [this](const LaneKey & key, uint64_t instance) {
+              const std::lock_guard lock(mutex);
+              ledger.Free(key, instance);
+            },
+            [this] {
+              const std::lock_guard lock(mutex);
+              drawn = true;
+              news.notify_one();
+            }) {}
 
   // Queues for a lane that lives. REQUIRES the mutex.
   template <typename What>
@@ -77,8 +84,10 @@ struct Engine::Impl {
         if (stopping) break;
         commands.swap(inbox);
         credit = std::exchange(woken, false);
+        drawn = false;
         for (const Command & command : commands) Uncount(command);
       }
+      core.TakeDrawn();  // after the inbox was emptied, so nothing in it answers a token that is not taken
       if (credit) core.Unblock();
       for (Command & command : commands) Do(command);
       idle = !core.Tick();
@@ -88,7 +97,7 @@ struct Engine::Impl {
   }
 
   void WaitForNews(std::unique_lock<std::mutex> & lock) {
-    const auto ready = [this] { return stopping || woken || !inbox.empty(); };
+    const auto ready = [this] { return stopping || woken || drawn || !inbox.empty(); };
     const uint64_t now = NowUs();
     const uint64_t wake = core.WakeUs();
     news.wait_for(lock, microseconds(wake > now ? std::min(wake - now, kMaxWaitUs) : 0), ready);
@@ -140,6 +149,7 @@ struct Engine::Impl {
   Ledger ledger;
   std::vector<Command> inbox;
   bool woken = false;
+  bool drawn = false;  // by the sampling pool
   bool stopping = false;
   bool draining = false;
   std::atomic<uint32_t> n_ready = 0;

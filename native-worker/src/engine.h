@@ -19,6 +19,7 @@ struct EngineParams {
   uint32_t step_deadline_ms = 30000;  // head: a step's way round the ring; later stages: an unfinished chunk
   uint32_t max_queued_frames = 256;   // per lane, prefill payload apart (credit bounds that)
   uint64_t credit_bytes = 0;          // initial prefill credit of an incoming stream; 0 = two full chunks in f32
+  uint32_t sampling_threads = 1;      // of a tail, kMaxSamplingThreads at most; 0: tokens are drawn between ticks
   bool trace_logits = false;
   // Head: one group on its way at a time, with every lane that can run. All stages then run the same batches in the
   // same order, which a comparison bit by bit needs; it throws the pipeline away.
@@ -32,6 +33,7 @@ struct LaneParams {
   uint32_t positions = 0;
   meshnet::seam::v1::DType prefill_dtype = meshnet::seam::v1::DTYPE_F32;
   meshnet::seam::v1::DType decode_dtype = meshnet::seam::v1::DTYPE_F32;
+  std::string client{};  // who asked for the session, at the head; lanes of equal clients share one turn
 };
 
 // Snapshot for Describe and Report. Counters grow for the life of the process.

@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "bounds.h"
 
@@ -17,9 +18,16 @@ uint64_t SlowestUs(const Frame & frame) {
   return slowest;
 }
 
+// A trace has the tokens of a tick with the tick, so they are not drawn apart.
+std::unique_ptr<SamplingPool> PoolFor(const Shard & shard, const EngineParams & params, std::function<void()> drawn) {
+  if (!shard.info().is_tail || params.trace_logits || params.sampling_threads == 0 || !drawn) return nullptr;
+  return std::make_unique<SamplingPool>(params.sampling_threads, std::move(drawn));
+}
+
 }  // namespace
 
-EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed)
+EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed,
+                       std::function<void()> drawn)
     : shard_(shard),
       params_(params),
       observer_(std::move(observer)),
@@ -27,7 +35,8 @@ EngineCore::EngineCore(Shard * shard, EngineParams params, EngineObserver observ
       freed_(std::move(freed)),
       sequences_(shard, params.trace_logits),
       pieces_(shard->vocab()),
-      runner_(shard, &sequences_, meter, params.trace_logits ? observer_.tick : nullptr),
+      pool_(PoolFor(*shard, params, std::move(drawn))),
+      runner_(shard, &sequences_, meter, pool_.get(), params.trace_logits ? observer_.tick : nullptr),
       // Several heads may share a later stage: a random start keeps their groups apart there.
       next_group_((uint64_t{std::random_device{}()} << 16) + 1) {}
 
@@ -68,7 +77,10 @@ void EngineCore::OnFrame(const LaneKey & key, uint64_t instance, Port from, Fram
     meter_->Stale(entry.lane.stale_frames() - stale);
     const LaneSpec & spec = entry.lane.spec();
     if (!turn || !spec.tail) return {};
-    return Sampler::Create(entry.lane.turn().announced(), spec.params.positions, &pieces_, &entry.sampler);
+    std::unique_ptr<Sampler> sampler;
+    Status made = Sampler::Create(entry.lane.turn().announced(), spec.params.positions, &pieces_, &sampler);
+    entry.sampler = std::move(sampler);
+    return made;
   });
 }
 
@@ -89,6 +101,30 @@ void EngineCore::Release(const LaneKey & key, uint64_t instance, const Status & 
 
 void EngineCore::EndAll(const Status & why) {
   while (!lanes_.empty()) End(*lanes_.begin()->second, why, std::nullopt);
+}
+
+void EngineCore::TakeDrawn() {
+  if (!pool_) return;
+  for (const DrawResult & result : pool_->Take()) {
+    const auto it = lanes_.find(result.lane);
+    if (it == lanes_.end() || it->second->draw != result.id) continue;
+    Entry & entry = *it->second;
+    entry.draw = 0;
+    if (!result.status.ok()) {
+      End(entry, result.status, std::nullopt);
+      continue;
+    }
+    entry.lane.Accept(result.drawn, result.finish, NowUs());
+    CloseIfDone(entry);
+  }
+}
+
+void EngineCore::Recall(const LaneKey & key) {
+  const auto it = lanes_.find(key);
+  if (it == lanes_.end() || it->second->draw == 0) return;
+  Entry & entry = *it->second;
+  const auto result = pool_->Recall(std::exchange(entry.draw, 0));
+  if (result && result->status.ok()) entry.lane.Accept(result->drawn, result->finish, NowUs());
 }
 
 void EngineCore::Unblock() {
@@ -141,8 +177,19 @@ void EngineCore::Expire(uint64_t now_us) {
   }
 }
 
+std::map<std::string_view, EngineCore::Client> EngineCore::Clients() const {
+  std::map<std::string_view, Client> clients;
+  for (const auto & [key, entry] : lanes_) {
+    const auto number = static_cast<uint32_t>(clients.size());
+    const auto it = clients.try_emplace(entry->lane.spec().params.client, Client{number, 0}).first;
+    it->second.ran_us = std::max(it->second.ran_us, entry->lane.prefilled_us());
+  }
+  return clients;
+}
+
 std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   const ShardInfo & info = shard_->info();
+  const auto clients = info.is_head ? Clients() : std::map<std::string_view, Client>();
   for (;;) {
     std::vector<Entry *> entries;
     std::vector<Candidate> candidates;
@@ -169,6 +216,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       auto candidate = lane.Ready();
       if (!candidate) continue;
       prefill = prefill || !candidate->decode;
+      if (info.is_head) {
+        const Client & client = clients.at(lane.spec().params.client);
+        candidate->client = client.number;
+        if (!candidate->decode) candidate->client_ran_us = client.ran_us;
+      }
       candidate->lane = entries.size();
       entries.push_back(entry.get());
       candidates.push_back(*candidate);
@@ -179,7 +231,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       const auto in_ring = [](const auto & item) { return item.second->lane.in_ring(); };
       if (std::any_of(lanes_.begin(), lanes_.end(), in_ring)) return {};
       load.n_stages = 1;
+    } else {
+      load.alone_rows = pace_.AloneRows();
+      if (load.n_stages > 1) load.cap = batch_.Cap(DecodeCap(load));
     }
+    load_ = load;
     const Schedule schedule = info.is_head
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
@@ -191,13 +247,13 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
     for (const auto & pick : schedule.picks) {
       Entry & entry = *entries[pick.lane];
       const LaneRun run = entry.lane.Plan(pick.rows);
-      if (entry.lane.Reserve(run, now_us)) lanes.push_back({&entry.lane, entry.sampler.get(), run, {}});
+      if (entry.lane.Reserve(run, now_us)) lanes.push_back({&entry.lane, entry.sampler, run, {}});
     }
     if (!lanes.empty()) return lanes;
   }
 }
 
-void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t took_us) {
+void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us) {
   uint32_t decode = 0;
   uint32_t prefill = 0;
   for (const TickLane & lane : lanes) {
@@ -206,6 +262,13 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t took_us) {
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
   pace_.Ran(decode, prefill, took_us);
+  if (load_.n_stages > 1) {
+    batch_.Ran({.start_us = start_us,
+                .rows = decode,
+                .prefill = prefill > 0,
+                .lanes = load_.lanes,
+                .most = DecodeCap(load_)});
+  }
   if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0);
 }
 
@@ -224,9 +287,10 @@ bool EngineCore::Tick() {
     for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
   }
   const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
-  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, NowUs() - now);
+  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
+    entry.draw = lane.draw;
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {

@@ -8,14 +8,17 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "decode_batch.h"
 #include "engine.h"
 #include "sampler_grammar.h"
 #include "lane.h"
 #include "meter.h"
 #include "prefill_pace.h"
 #include "sampler.h"
+#include "sampling_pool.h"
 #include "scheduler.h"
 #include "tick.h"
 #include "trace.h"
@@ -27,8 +30,10 @@ class EngineCore final : public LaneEngine {
   // Told when the engine has ended a lane and cleared its sequence, so that the id may be given out again.
   using Freed = std::function<void(const LaneKey &, uint64_t instance)>;
 
-  // `shard` and `meter` outlive the core.
-  EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed);
+  // `shard` and `meter` outlive the core. `drawn` is called by another thread when TakeDrawn is to be; without it a
+  // tick draws its tokens itself.
+  EngineCore(Shard * shard, EngineParams params, EngineObserver observer, Meter * meter, Freed freed,
+             std::function<void()> drawn = {});
 
   // Each of these does nothing when that life of the lane is over.
   void Open(const LaneParams & params, uint64_t instance, int32_t seq);
@@ -38,6 +43,9 @@ class EngineCore final : public LaneEngine {
   void OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why);
   void Release(const LaneKey & key, uint64_t instance, const Status & why);
   void EndAll(const Status & why);
+  // What the sampling pool has drawn and sent. Whoever has frames for lanes calls this before: what answers a token
+  // comes after the token.
+  void TakeDrawn();
   // Credit has come for somebody.
   void Unblock();
   // A synthetic bundle through sequence `seq`, which is clear afterwards.
@@ -50,13 +58,15 @@ class EngineCore final : public LaneEngine {
 
   Status Truncate(int32_t seq, int32_t keep) override { return sequences_.Truncate(seq, keep); }
   void Settle(const GroupKey & group) override { book_.Settle(group); }
+  void Recall(const LaneKey & key) override;
 
  private:
   struct Entry {
     Entry(uint64_t id, LaneSpec spec, LaneEngine * host) : instance(id), lane(std::move(spec), host) {}
     uint64_t instance;
     Lane lane;
-    std::unique_ptr<Sampler> sampler;
+    std::shared_ptr<Sampler> sampler;
+    uint64_t draw = 0;  // at the pool; 0: none
   };
 
   Entry * Find(const LaneKey & key, uint64_t instance);
@@ -67,9 +77,15 @@ class EngineCore final : public LaneEngine {
   void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
   void CloseIfDone(Entry & entry);
   void Expire(uint64_t now_us);
+  // Who has lanes here, by name: a number for each, and when a prompt of theirs last ran.
+  struct Client {
+    uint32_t number = 0;
+    uint64_t ran_us = 0;
+  };
+  std::map<std::string_view, Client> Clients() const;
   std::vector<TickLane> Pick(uint64_t now_us);
   // What a tick in which every lane ran has cost.
-  void Learn(std::span<const TickLane> lanes, uint64_t took_us);
+  void Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us);
 
   Shard * shard_;
   EngineParams params_;
@@ -78,9 +94,12 @@ class EngineCore final : public LaneEngine {
   Freed freed_;
   Sequences sequences_;
   TokenPieces pieces_;
+  std::unique_ptr<SamplingPool> pool_;  // a tail's; uses the pieces
   TickRunner runner_;
   GroupBook book_;
-  PrefillPace pace_;  // a head's
+  RingLoad load_;      // a head's, of the last tick
+  PrefillPace pace_;   // a head's
+  DecodeBatch batch_;  // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
   uint64_t next_group_;
   uint64_t wake_us_ = UINT64_MAX;

@@ -79,6 +79,10 @@ Status Lane::OnTurnTokens(Frame frame, uint64_t now_us) {
 
 Status Lane::OnCancel(uint32_t turn, uint64_t now_us) {
   if (!turn_.running() || cancelled_ || turn != turn_.number()) return {};
+  if (spec_.tail) {
+    host_->Recall(spec_.params.key);
+    if (!turn_.running()) return {};  // that token was its last
+  }
   DropInput();
   token_.reset();
   blocked_since_us_ = 0;
@@ -199,15 +203,21 @@ Status Lane::CheckLoop(const Frame & frame) const {
 
 // Ends the turn; `frame` tells the next one on the way to the gateway.
 Status Lane::Finish(Frame frame, seam::v1::Finish finish) {
-  turn_.End();
-  token_.reset();
-  cancelled_ = false;
-  waiting_since_us_ = 0;
-  next_pos_ = frame.pos();
+  EndTurn(frame.pos());
   frame.set_phase(PHASE_LOOP);
   frame.set_branch(branch_);
   frame.set_finish(finish);
   return ports.Send(TokenPort(), std::move(frame));
+}
+
+// The session goes on at `pos` at most.
+void Lane::EndTurn(uint32_t pos) {
+  turn_.End();
+  drawing_ = false;
+  token_.reset();
+  cancelled_ = false;
+  waiting_since_us_ = 0;
+  next_pos_ = pos;
 }
 
 Status Lane::OnClosed(Port from, uint64_t now_us) {
@@ -227,6 +237,7 @@ void Lane::DropInput() {
 }
 
 void Lane::Abandon() {
+  if (spec_.tail) host_->Recall(spec_.params.key);
   DropInput();
   if (token_) host_->Settle(token_group_);
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "emission.h"
 #include "engine.h"
 #include "lane_input.h"
 #include "lane_ports.h"
@@ -37,6 +38,9 @@ class LaneEngine {
   virtual Status Truncate(int32_t seq, int32_t keep) = 0;
   // One unit of the group will not come to run here.
   virtual void Settle(const GroupKey & group) = 0;
+  // The token that is being drawn for the lane is not wanted: nothing of it leaves any more. If it has left, the lane
+  // hears of it now, by Accept.
+  virtual void Recall(const LaneKey & lane) = 0;
 };
 
 // Rows of one lane in one tick.
@@ -55,13 +59,6 @@ struct TickTimes {
   uint64_t start_us = 0;
   uint64_t compute_us = 0;
   uint64_t serialize_us = 0;
-};
-
-// What the tail's sampler drew.
-struct Drawn {
-  int32_t token = -1;
-  bool end_of_generation = false;
-  std::optional<seam::v1::TokenLogprobs> logprobs;
 };
 
 class Lane {
@@ -90,7 +87,11 @@ class Lane {
   void Advance(const LaneRun & run, uint64_t now_us);
   // A stage that is not the tail: the run's output, [rows, n_embd], goes to the next stage.
   Status Forward(const LaneRun & run, std::span<const float> output, const TickTimes & times);
-  // The tail: a token was drawn after the run. n_drawn: lanes of this tick that drew one.
+  // The tail: a token is to be drawn after the run; the rest of its frame. kSeamUnreachable.
+  Status Announce(const LaneRun & run, const TickTimes & times, Emission * out);
+  // The announced token was drawn, and its frame has left. `finish`: of the turn, as Complete gave it.
+  void Accept(const Drawn & drawn, seam::v1::Finish finish, uint64_t now_us);
+  // All of this for a token that is known. n_drawn: lanes of this tick that drew one.
   Status Emit(const LaneRun & run, const Drawn & drawn, const TickTimes & times, uint32_t n_drawn, uint64_t now_us);
 
   // True when a turn is known to run, or rows are queued.
@@ -104,6 +105,8 @@ class Lane {
   // Head: the tick that its last rows were in, and when they left.
   uint64_t sent_group() const { return sent_group_; }
   uint64_t sent_us() const { return sent_us_; }
+  // Head: when rows of a prompt ran last; 0: never.
+  uint64_t prefilled_us() const { return prefilled_us_; }
   // When the lane has waited too long; UINT64_MAX: it waits for nobody.
   uint64_t deadline_us() const;
 
@@ -123,12 +126,14 @@ class Lane {
   Status OnLoop(Frame frame, uint64_t now_us);
   Status CheckLoop(const Frame & frame) const;
   Status Finish(Frame frame, seam::v1::Finish finish);
+  void EndTurn(uint32_t pos);
   void DropInput();
   void ReturnCredit(uint64_t payload) const;
   Port TokenPort() const;
   Port LoopSource() const;
   uint32_t MaxUnit() const;
-  void AddTimes(const LaneRun & run, const TickTimes & times, Frame * frame) const;
+  // False: the frame has no room for them.
+  bool AddTimes(const LaneRun & run, const TickTimes & times, Frame * frame) const;
 
   LaneSpec spec_;
   LaneEngine * host_;
@@ -141,12 +146,14 @@ class Lane {
   uint32_t generated_ = 0;  // tokens of this turn
   bool cancelled_ = false;  // head: Cancel is on its way to the tail
   bool closing_ = false;
+  bool drawing_ = false;  // tail: a token was announced and is not accepted yet
   uint64_t stale_frames_ = 0;
 
   std::optional<int32_t> token_;  // head: sampled, to be run at kv_pos_
   GroupKey token_group_;
   uint64_t sent_group_ = 0;
   uint64_t sent_us_ = 0;
+  uint64_t prefilled_us_ = 0;
   uint64_t ready_us_ = 0;                                               // head: since when its next step could run
   uint64_t waiting_since_us_ = 0;                                       // for somebody else's next move; 0: not waiting
   uint64_t blocked_since_us_ = 0;                                       // for credit; 0: not blocked

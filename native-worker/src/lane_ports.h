@@ -16,6 +16,7 @@ class LanePorts {
  public:
   void Attach(Port port, std::shared_ptr<FrameSink> sink) { sinks_[Index(port)] = std::move(sink); }
   FrameSink * at(Port port) const { return sinks_[Index(port)].get(); }
+  const std::shared_ptr<FrameSink> & shared(Port port) const { return sinks_[Index(port)]; }
 
   // kSeamUnreachable when nothing is attached there.
   Status Send(Port port, Frame frame) const;

@@ -17,7 +17,7 @@ uint32_t Lane::MaxUnit() const {
 }
 
 std::optional<Candidate> Lane::Ready() const {
-  if (cancelled_ || turn_.state() != LaneTurn::State::kRun) return std::nullopt;
+  if (cancelled_ || drawing_ || turn_.state() != LaneTurn::State::kRun) return std::nullopt;
   const bool blocked = blocked_since_us_ != 0;
   if (!spec_.head) {
     const auto unit = input_.Front(MaxUnit());
@@ -79,6 +79,7 @@ void Lane::Advance(const LaneRun & run, uint64_t now_us) {
     token_.reset();
     sent_group_ = run.group.number;
     sent_us_ = now_us;
+    if (run.phase == PHASE_PREFILL) prefilled_us_ = now_us;
     ready_us_ = now_us;
     if (kv_pos_ >= turn_.prompt_end()) waiting_since_us_ = now_us;
     return;
@@ -111,40 +112,48 @@ Status Lane::Forward(const LaneRun & run, std::span<const float> output, const T
   return {};
 }
 
-Status Lane::Emit(const LaneRun & run, const Drawn & drawn, const TickTimes & times, uint32_t n_drawn,
-                  uint64_t now_us) {
+Status Lane::Announce(const LaneRun & run, const TickTimes & times, Emission * out) {
+  out->sink = ports.shared(TokenPort());
+  if (!out->sink) return {Code::kSeamUnreachable, "the lane has no open stream for its tokens"};
   const auto & turn = turn_.announced();
   generated_++;
-  Frame frame;
+  drawing_ = true;
+  Frame & frame = out->frame;
   frame.set_phase(PHASE_LOOP);
   frame.set_branch(branch_);
   frame.set_pos(kv_pos_);
   frame.set_n_tokens(1);
-  frame.add_tokens(drawn.token);
-  if (drawn.logprobs) *frame.add_logprobs() = *drawn.logprobs;
-  AddTimes(run, times, &frame);
-
-  auto finish = seam::v1::FINISH_UNSPECIFIED;
-  if (drawn.end_of_generation && !turn.ignore_end()) {
-    finish = seam::v1::FINISH_END;
-  } else if (generated_ >= turn.max_tokens()) {
-    finish = seam::v1::FINISH_MAX_TOKENS;
+  out->timed = AddTimes(run, times, &frame);
+  out->computed_us = times.start_us + times.compute_us;
+  out->grouped = !spec_.head;
+  if (out->grouped) frame.set_group(run.group.number);
+  out->ignore_end = turn.ignore_end();
+  if (generated_ >= turn.max_tokens()) {
+    out->limit = seam::v1::FINISH_MAX_TOKENS;
   } else if (kv_pos_ >= spec_.params.positions) {
-    finish = seam::v1::FINISH_CONTEXT_FULL;
+    out->limit = seam::v1::FINISH_CONTEXT_FULL;
   }
-  if (!spec_.head) {
-    // The lanes of one tick travel together, so the head can run them together again.
-    frame.set_group(run.group.number);
-    frame.set_group_size(n_drawn);
-  }
-  if (finish != seam::v1::FINISH_UNSPECIFIED) return Finish(std::move(frame), finish);
-  if (spec_.head) {
-    token_ = drawn.token;
-    token_group_ = {};
-    ready_us_ = now_us;
-    waiting_since_us_ = 0;
-  }
-  return ports.Send(TokenPort(), std::move(frame));
+  return {};
+}
+
+void Lane::Accept(const Drawn & drawn, seam::v1::Finish finish, uint64_t now_us) {
+  drawing_ = false;
+  if (finish != seam::v1::FINISH_UNSPECIFIED) return EndTurn(kv_pos_);
+  if (!spec_.head) return;
+  token_ = drawn.token;
+  token_group_ = {};
+  ready_us_ = now_us;
+  waiting_since_us_ = 0;
+}
+
+Status Lane::Emit(const LaneRun & run, const Drawn & drawn, const TickTimes & times, uint32_t n_drawn,
+                  uint64_t now_us) {
+  Emission emission;
+  if (Status s = Announce(run, times, &emission); !s.ok()) return s;
+  const auto finish = Complete(drawn, n_drawn, now_us, &emission);
+  emission.sink->Send(std::move(emission.frame));
+  Accept(drawn, finish, now_us);
+  return {};
 }
 
 bool Lane::in_ring() const {
@@ -162,13 +171,14 @@ uint64_t Lane::deadline_us() const {
   return since == UINT64_MAX ? since : since + spec_.step_deadline_us;
 }
 
-void Lane::AddTimes(const LaneRun & run, const TickTimes & times, Frame * frame) const {
+bool Lane::AddTimes(const LaneRun & run, const TickTimes & times, Frame * frame) const {
   *frame->mutable_times() = run_times_;
-  if (frame->times_size() >= static_cast<int>(kMaxStageTimes)) return;
+  if (frame->times_size() >= static_cast<int>(kMaxStageTimes)) return false;
   auto * own = frame->add_times();
   own->set_queue_us(static_cast<uint32_t>(times.start_us - std::min(times.start_us, run.ready_us)));
   own->set_compute_us(static_cast<uint32_t>(times.compute_us));
   own->set_serialize_us(static_cast<uint32_t>(times.serialize_us));
+  return true;
 }
 
 }  // namespace meshnet

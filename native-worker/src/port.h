@@ -31,7 +31,8 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   // Queues a frame. The sink fills in lane, seq and ack; everything else is the caller's. Never blocks, never fails: a
-  // stream that cannot send reports through Engine::PortFailed. Engine thread.
+  // stream that cannot send reports through Engine::PortFailed. Engine thread, or for a tail's tokens the one that
+  // drew them.
   virtual void Send(Frame frame) = 0;
   // Takes that much of the receiver's prefill credit, or takes none and returns false; Engine::Wake follows when more
   // has come. Engine thread.

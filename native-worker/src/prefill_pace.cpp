@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "bounds.h"
+
 namespace meshnet {
 namespace {
 
@@ -39,6 +41,14 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t lef
   }
   const uint32_t whole = (decode_rows + rows) / kKernelRows * kKernelRows;
   return whole > decode_rows ? whole - decode_rows : rows;
+}
+
+uint32_t PrefillPace::AloneRows() const {
+  if (row_us_ == 0) return kAloneRows;
+  constexpr double target = kTickTargetUs;
+  const double rows = std::max(target - StepUs(0), target / 2) / row_us_;
+  const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;
+  return std::max(whole, kAloneRows);
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {

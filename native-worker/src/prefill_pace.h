@@ -19,6 +19,9 @@ inline constexpr double kPrefillShare = 1.25;
 inline constexpr uint64_t kMinPrefillUs = 2'000;
 // Rows of the first prompt, whose cost is unknown.
 inline constexpr uint32_t kFirstRows = 16;
+// Rows of a tick at least while nobody decodes: with fewer, reading the weights is what takes the time. Short prompts
+// come in several ticks all the same, so that the stages share them.
+inline constexpr uint32_t kAloneRows = 64;
 // Rows that kernels work on together: a tick is filled up to a multiple.
 inline constexpr uint32_t kKernelRows = 4;
 // For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill.
@@ -33,6 +36,8 @@ class PrefillPace {
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
   // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
   uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
+  // The same while nobody decodes: what the tick target allows.
+  uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran.
   void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us);

@@ -80,8 +80,11 @@ struct Sampler::Impl {
     return grammar->Accept(*token);
   }
 
+  // The largest logit is the token.
+  bool plain() const { return !grammar && !adjusts && params.temperature() == 0; }
+
   Status DrawToken(std::span<const float> logits, uint32_t pos, int32_t * token) {
-    if (!grammar && !adjusts && params.temperature() == 0) {
+    if (plain()) {
       *token = ArgMax(logits);
       return {};
     }
@@ -141,6 +144,8 @@ Status Sampler::Create(const seam::v1::Turn & turn, uint32_t positions, TokenPie
   *out = std::unique_ptr<Sampler>(new Sampler(std::move(impl)));
   return {};
 }
+
+bool Sampler::quick() const { return impl_->plain() && impl_->logprobs < 0; }
 
 Status Sampler::Draw(std::span<const float> logits, uint32_t pos, Drawn * out) {
   if (!AllFinite(logits)) return {Code::kValueInvalid, "a logit is not finite"};

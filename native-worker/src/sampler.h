@@ -1,13 +1,13 @@
 // Sampler: draws the tokens of one turn from raw logits, by llama.cpp's own samplers.
-// Threads: the engine thread; one sampler per turn.
+// Threads: one at a time; one sampler per turn.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 
+#include "emission.h"
 #include "sampler_grammar.h"
-#include "lane.h"
 #include "port.h"
 #include "status.h"
 
@@ -25,6 +25,8 @@ class Sampler {
   // far, and (seed, pos). kValueInvalid (logits not finite), kGrammarInvalid (no token fits, or the grammar has become
   // too costly).
   Status Draw(std::span<const float> logits, uint32_t pos, Drawn * out);
+  // A draw takes no longer than handing the logits to another thread.
+  bool quick() const;
 
  private:
   struct Impl;

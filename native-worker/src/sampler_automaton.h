@@ -1,5 +1,5 @@
 // Grammar::Machine: the pushdown automaton of a GBNF grammar, determinised as far as it is walked.
-// Threads: the engine thread.
+// Threads: one at a time.
 #pragma once
 
 #include <llama-grammar.h>

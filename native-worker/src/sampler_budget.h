@@ -1,5 +1,5 @@
-// GrammarBudget: how long the grammar of one turn may keep the engine's thread from all other lanes.
-// Threads: one at a time; the engine thread.
+// GrammarBudget: how long the grammar of one turn may keep a thread that draws from all other lanes.
+// Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "prefill_pace.h"
 
@@ -38,6 +39,17 @@ std::map<GroupKey, GroupState> Groups(std::span<const Candidate> candidates, Wan
 uint64_t DueAt(const GroupKey & key, const GroupState & state, const GroupBook & book, uint64_t wait_us) {
   const bool whole = uint64_t{state.present} + book.settled(key) >= key.size;
   return whole ? 0 : state.first_us + wait_us;
+}
+
+// Every client's first lane, then every client's second, and so on. Among first ones the client comes first whose turn
+// was longest ago, then the lane that waited longest. Nobody starves: the lane that waited longest of all is some
+// client's first.
+void OrderFairly(std::vector<const Candidate *> & lanes) {
+  std::map<uint32_t, size_t> n_before;  // of the same client, by client
+  std::vector<std::pair<std::pair<size_t, uint64_t>, const Candidate *>> ranked;
+  for (const Candidate * c : lanes) ranked.push_back({{n_before[c->client]++, c->client_ran_us}, c});
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto & a, const auto & b) { return a.first < b.first; });
+  std::transform(ranked.begin(), ranked.end(), lanes.begin(), [](const auto & item) { return item.second; });
 }
 
 void SortByLane(std::vector<Pick> & picks) {
@@ -97,7 +109,8 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   const auto older = [](const Candidate * a, const Candidate * b) { return a->since_us < b->since_us; };
   std::stable_sort(decode.begin(), decode.end(), older);
   std::stable_sort(prefill.begin(), prefill.end(), older);
-  const uint32_t cap = DecodeCap(load);
+  const uint32_t most = DecodeCap(load);
+  const uint32_t cap = load.cap == 0 ? most : std::min(load.cap, most);
   if (!decode.empty() && decode.size() < std::min(cap, load.lanes) && load.away >= load.n_stages) {
     const uint64_t due = decode.front()->since_us + kGrowTicks * load.step_us;
     if (due > now_us) {
@@ -105,6 +118,8 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
       decode.clear();
     }
   }
+  OrderFairly(decode);
+  OrderFairly(prefill);
   uint32_t left = max_rows;
   const size_t n_decode = std::min<size_t>({decode.size(), cap, left});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
@@ -112,6 +127,8 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   if (load.pace != nullptr) {
     // A tick of prefill alone would make a group late that is about to be whole.
     left = gathering && n_decode == 0 ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), load.n_stages, left);
+  } else {
+    left = std::min(left, load.alone_rows);
   }
   for (const Candidate * c : prefill) {
     if (left == 0) break;

@@ -43,7 +43,9 @@ struct Candidate {
   bool complete = true;  // its unit is whole; a unit that is not never runs
   bool blocked = false;  // waits for credit: nobody waits for it
   GroupKey group{};
-  uint64_t since_us = 0;  // when it became ready
+  uint64_t since_us = 0;       // when it became ready
+  uint32_t client = 0;         // whose session it is: equal numbers, one client
+  uint64_t client_ran_us = 0;  // prefill: when a prompt of that client last had rows
 };
 
 struct Pick {
@@ -63,17 +65,20 @@ struct RingLoad {
   uint32_t n_stages = 1;  // of the longest ring
   uint32_t away = 0;      // groups on their way round
   uint64_t step_us = 0;   // how long a tick of decoding took last
-  // Of prefill, while somebody waits for tokens; nullptr: it fills the tick.
+  // Of prefill, while somebody waits for tokens; nullptr: nobody does.
   const PrefillPace * pace = nullptr;
+  uint32_t alone_rows = UINT32_MAX;  // of prefill, while nobody does
+  uint32_t cap = 0;                  // lanes of a tick, from what was measured; 0, or above it: DecodeCap
 };
 
 // How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
 // up to the four rows that the kernels like where that leaves a group for every stage.
 uint32_t DecodeCap(const RingLoad & load);
 
-// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Lanes
-// that went round as one group are waited for, wait_us at most. Groups that have come apart grow together again: while
-// every stage has one to work on, fewer lanes than the cap wait for others that come back, two ticks at most.
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Where not
+// all fit, every client has one lane in it before anybody has a second. Lanes that went round as one group are waited
+// for, wait_us at most. Groups that have come apart grow together again: while every stage has one to work on, fewer
+// lanes than the cap wait for others that come back, two ticks at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
                       uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
 

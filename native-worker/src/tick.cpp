@@ -1,7 +1,9 @@
 #include "tick.h"
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <utility>
 
 namespace meshnet {
 namespace {
@@ -66,60 +68,100 @@ Status TickRunner::Restore(const TickLane & lane) {
 }
 
 void TickRunner::Deliver(std::span<TickLane> lanes, TickTimes times) {
-  const uint64_t computed_us = times.start_us + times.compute_us;
-  const ShardInfo & info = shard_->info();
-  const auto n_vocab = static_cast<size_t>(info.n_vocab);
-  TickTrace trace;
-  trace.tick = ++n_ticks_;
   uint32_t decoded = 0;
   uint32_t prefilled = 0;
-
-  // Draw first: how many lanes drew is part of every loop frame.
-  std::vector<Drawn> drawn(lanes.size());
-  uint32_t n_drawn = 0;
-  size_t row = 0;
-  for (size_t i = 0; i < lanes.size(); i++) {
-    TickLane & lane = lanes[i];
-    lane.lane->Advance(lane.run, computed_us);
+  std::vector<size_t> last_rows;
+  size_t n_rows = 0;
+  for (TickLane & lane : lanes) {
+    lane.lane->Advance(lane.run, times.start_us + times.compute_us);
     (lane.run.phase == seam::v1::PHASE_DECODE ? decoded : prefilled) += lane.run.rows;
-    const size_t last = row + lane.run.rows - 1;
-    if (lane.run.wants_logits) {
-      lane.status = lane.sampler->Draw({shard_->logits(last), n_vocab}, lane.lane->kv_pos(), &drawn[i]);
-      if (lane.status.ok()) n_drawn++;
-    }
-    if (on_tick_) {
-      for (; row <= last; row++) {
-        const Lane & of = *lane.lane;
-        TraceRow traced{of.spec().params.key, rows_[row].seq, rows_[row].pos, {}, -1, of.turn().number()};
-        if (rows_[row].want_logits) {
-          traced.logits_sha256 = Sha256({shard_->logits(row), n_vocab});
-          traced.sampled = drawn[i].token;
-        }
-        trace.rows.push_back(std::move(traced));
-      }
-    }
-    row = last + 1;
+    n_rows += lane.run.rows;
+    last_rows.push_back(n_rows - 1);
   }
-
-  const auto width = static_cast<size_t>(info.n_embd);
-  const float * output = shard_->boundary_out();
-  for (size_t i = 0; i < lanes.size(); i++) {
-    TickLane & lane = lanes[i];
-    const size_t n = lane.run.rows * width;
-    const uint64_t now = NowUs();
-    times.serialize_us = now - computed_us;
-    if (!lane.lane->spec().tail) {
-      lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Forward(lane.run, {output, n}, times); });
-      output += n;
-    } else if (lane.status.ok() && lane.run.wants_logits) {
-      lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Emit(lane.run, drawn[i], times, n_drawn, now); });
-    }
+  std::vector<Drawn> drawn(lanes.size());
+  const auto takes_time = [](const TickLane & lane) { return lane.run.wants_logits && !lane.sampler->quick(); };
+  if (!shard_->info().is_tail) {
+    Forward(lanes, times);
+  } else if (pool_ != nullptr && std::any_of(lanes.begin(), lanes.end(), takes_time)) {
+    DrawInPool(lanes, last_rows, times);
+  } else {
+    DrawHere(lanes, last_rows, times, &drawn);
   }
   meter_->Tick(decoded, prefilled, times.compute_us);
-  if (on_tick_) {
-    trace.operations = sequences_->TakeOperations();
-    on_tick_(trace);
+  n_ticks_++;
+  if (on_tick_) Trace(lanes, drawn);
+}
+
+void TickRunner::Forward(std::span<TickLane> lanes, TickTimes times) {
+  const auto width = static_cast<size_t>(shard_->info().n_embd);
+  const float * output = shard_->boundary_out();
+  for (TickLane & lane : lanes) {
+    const size_t n = lane.run.rows * width;
+    times.serialize_us = NowUs() - times.start_us - times.compute_us;
+    lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Forward(lane.run, {output, n}, times); });
+    output += n;
   }
+}
+
+void TickRunner::DrawHere(std::span<TickLane> lanes, std::span<const size_t> last_rows, TickTimes times,
+                          std::vector<Drawn> * drawn) {
+  // Draw first: how many lanes drew is part of every loop frame.
+  uint32_t n_drawn = 0;
+  for (size_t i = 0; i < lanes.size(); i++) {
+    TickLane & lane = lanes[i];
+    if (!lane.run.wants_logits) continue;
+    lane.status = lane.sampler->Draw(LogitsOf(last_rows[i]), lane.lane->kv_pos(), &(*drawn)[i]);
+    if (lane.status.ok()) n_drawn++;
+  }
+  for (size_t i = 0; i < lanes.size(); i++) {
+    TickLane & lane = lanes[i];
+    if (!lane.run.wants_logits || !lane.status.ok()) continue;
+    const Drawn & token = (*drawn)[i];
+    lane.status = Guarded(Code::kInternal, [&] { return lane.lane->Emit(lane.run, token, times, n_drawn, NowUs()); });
+  }
+}
+
+void TickRunner::DrawInPool(std::span<TickLane> lanes, std::span<const size_t> last_rows, const TickTimes & times) {
+  std::vector<Draw> draws;
+  for (size_t i = 0; i < lanes.size(); i++) {
+    TickLane & lane = lanes[i];
+    if (!lane.run.wants_logits) continue;
+    const LaneKey & key = lane.lane->spec().params.key;
+    Draw draw{.id = ++n_draws_, .lane = key, .sampler = lane.sampler, .logits = {}, .pos = 0, .emission = {}};
+    draw.pos = lane.lane->kv_pos();
+    lane.status = Guarded(Code::kInternal, [&] {
+      const auto logits = LogitsOf(last_rows[i]);
+      draw.logits.assign(logits.begin(), logits.end());
+      return lane.lane->Announce(lane.run, times, &draw.emission);
+    });
+    if (!lane.status.ok()) continue;
+    lane.draw = draw.id;
+    draws.push_back(std::move(draw));
+  }
+  pool_->Submit(std::move(draws));
+}
+
+void TickRunner::Trace(std::span<const TickLane> lanes, std::span<const Drawn> drawn) {
+  TickTrace trace;
+  trace.tick = n_ticks_;
+  size_t row = 0;
+  for (size_t i = 0; i < lanes.size(); i++) {
+    const Lane & lane = *lanes[i].lane;
+    for (const size_t end = row + lanes[i].run.rows; row < end; row++) {
+      TraceRow traced{lane.spec().params.key, rows_[row].seq, rows_[row].pos, {}, -1, lane.turn().number()};
+      if (rows_[row].want_logits) {
+        traced.logits_sha256 = Sha256(LogitsOf(row));
+        traced.sampled = drawn[i].token;
+      }
+      trace.rows.push_back(std::move(traced));
+    }
+  }
+  trace.operations = sequences_->TakeOperations();
+  on_tick_(trace);
+}
+
+std::span<const float> TickRunner::LogitsOf(size_t row) const {
+  return {shard_->logits(row), static_cast<size_t>(shard_->info().n_vocab)};
 }
 
 }  // namespace meshnet

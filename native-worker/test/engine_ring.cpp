@@ -119,6 +119,24 @@ ShardParams ParamsOf(const RingOptions & options, uint32_t stage) {
   return params;
 }
 
+void Gate::Pass() {
+  std::unique_lock lock(mutex_);
+  reached_ = true;
+  news_.notify_all();
+  EXPECT_TRUE(news_.wait_for(lock, kPatience, [this] { return open_; })) << "nobody opened the gate";
+}
+
+void Gate::WaitForOne() {
+  std::unique_lock lock(mutex_);
+  EXPECT_TRUE(news_.wait_for(lock, kPatience, [this] { return reached_; })) << "nobody came to the gate";
+}
+
+void Gate::Open() {
+  const std::lock_guard lock(mutex_);
+  open_ = true;
+  news_.notify_all();
+}
+
 Ring::Ring(RingOptions options) : options_(std::move(options)) {
   ticks_.resize(options_.cuts.size() + 1);
   for (uint32_t i = 0; i < ticks_.size(); i++) {

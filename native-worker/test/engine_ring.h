@@ -50,6 +50,20 @@ class Gateway final : public FrameSink {
   bool closed_ = false;
 };
 
+// Holds whoever passes until it is opened; ten seconds at most.
+class Gate {
+ public:
+  void Pass();
+  void WaitForOne();
+  void Open();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable news_;
+  bool reached_ = false;
+  bool open_ = false;
+};
+
 struct RingOptions {
   std::vector<int> cuts{};  // layer boundaries between stages; empty: one stage
   uint32_t n_ctx = 512;

@@ -205,6 +205,45 @@ TEST_P(EngineRing, CancelsInPrefill) {
   EXPECT_EQ(gateway->Finish().tokens, Greedy(*whole, next, 4));
 }
 
+TEST_P(EngineRing, DrawsTheSameBesideTheNextTickAsBetweenTwo) {
+  const auto prompt = Prompt(30, 1);
+  auto turn = MakeTurn(1, 0, prompt.size(), 20);
+  turn.set_logprobs(3);
+  turn.mutable_sampling()->set_temperature(0.8F);
+  turn.mutable_sampling()->set_seed(11);
+  turn.mutable_sampling()->set_presence_penalty(0.5F);
+  std::vector<Gateway::Answer> answers;
+  for (const uint32_t threads : {0U, 1U, 2U}) {
+    Ring ring({.cuts = GetParam(), .params = {.sampling_threads = threads}});
+    auto gateway = ring.Open(0);
+    ring.Turn(0, turn, prompt);
+    answers.push_back(gateway->Finish());
+    EXPECT_EQ(answers.back().finish, FINISH_MAX_TOKENS);
+    EXPECT_EQ(answers.back().logprobs.size(), 20U);
+    EXPECT_EQ(answers.back().tokens, answers.front().tokens) << threads << " threads";
+  }
+}
+
+TEST_P(EngineRing, CancelsWhileTokensAreDrawn) {
+  auto whole = WholeModel(2048);
+  Ring ring({.cuts = GetParam(), .n_ctx = 2048});
+  const auto prompt = Prompt(10, 7);
+  auto gateway = ring.Open(0, 1600);
+  constexpr uint32_t kTurns = 24;
+  for (uint32_t number = 1; number <= kTurns; number++) {
+    auto turn = MakeTurn(number, 0, prompt.size(), 1500);
+    turn.mutable_sampling()->set_temperature(1);
+    ring.Turn(0, turn, prompt);
+    for (uint32_t i = 0; i < number % 4; i++) EXPECT_EQ(gateway->Next().n_tokens(), 1U);
+    ring.Cancel(0, number);
+    const auto answer = gateway->Finish();
+    EXPECT_EQ(answer.finish, FINISH_CANCELLED);
+    EXPECT_LE(answer.pos, prompt.size() + number % 4 + answer.tokens.size());
+  }
+  ring.Turn(0, MakeTurn(kTurns + 1, 0, prompt.size(), 10), prompt);
+  EXPECT_EQ(gateway->Finish().tokens, Greedy(*whole, prompt, 10));
+}
+
 TEST_P(EngineRing, ClosesInOrderAndFreesEverything) {
   Ring ring({.cuts = GetParam()});
   auto gateway = ring.Open(0);
@@ -331,6 +370,23 @@ TEST(Engine, OneBadLaneDisturbsNoOther) {
   EXPECT_EQ(ring.engine(1).Deliver(bad, Port::kUp, Frame()).code(), Code::kLaneNotOpen);
 }
 
+// A lane of one turn with a core that the test ticks itself.
+std::shared_ptr<Gateway> OpenTurn(EngineCore & core, const LaneParams & params, uint64_t instance,
+                                  const std::vector<int32_t> & prompt, const seam::v1::Turn & turn) {
+  auto gateway = std::make_shared<Gateway>();
+  core.Open(params, instance, static_cast<int32_t>(instance));
+  core.Attach(params.key, instance, Port::kUp, gateway);
+  Frame frame;
+  *frame.mutable_turn() = turn;
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  frame = Frame();
+  frame.mutable_turn_tokens()->set_turn(1);
+  frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
+  frame.mutable_turn_tokens()->set_last(true);
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  return gateway;
+}
+
 TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   auto whole = WholeModel(256, 256);
   auto shard = WholeModel(256, 256);
@@ -340,21 +396,10 @@ TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   Meter meter;
   EngineCore core(shard.get(), {}, observer, &meter, [](const LaneKey &, uint64_t) {});
   const auto prompt = Prompt(100, 1);
+  // Three lanes of 110 positions in 256 cells, which no ledger would grant.
   const auto open = [&](const std::string & session, uint64_t instance) {
-    // Three lanes of 110 positions in 256 cells, which no ledger would grant.
-    const LaneKey key{session, 1, 0};
-    auto gateway = std::make_shared<Gateway>();
-    core.Open({.key = key, .positions = 110}, instance, static_cast<int32_t>(instance));
-    core.Attach(key, instance, Port::kUp, gateway);
-    Frame frame;
-    *frame.mutable_turn() = MakeTurn(1, 0, prompt.size(), 6);
-    core.OnFrame(key, instance, Port::kUp, frame);
-    frame = Frame();
-    frame.mutable_turn_tokens()->set_turn(1);
-    frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
-    frame.mutable_turn_tokens()->set_last(true);
-    core.OnFrame(key, instance, Port::kUp, frame);
-    return gateway;
+    return OpenTurn(core, {.key = {session, 1, 0}, .positions = 110}, instance, prompt,
+                    MakeTurn(1, 0, prompt.size(), 6));
   };
   const auto expected = Greedy(*whole, prompt, 6);
   auto idle = open("idle", 1);
@@ -368,6 +413,49 @@ TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
   EXPECT_EQ(lucky->Finish().tokens, expected);
   EXPECT_EQ(unlucky->Finish().error, Code::kDecodeFailed);
   EXPECT_EQ(ended, (std::map<std::string, Code>{{"unlucky", Code::kDecodeFailed}}));
+}
+
+TEST(Engine, AClientWithManyPromptsTakesNoMoreThanHalfFromAnother) {
+  auto shard = WholeModel(2048);
+  Meter meter;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {});
+  const auto prompt = Prompt(256, 1);  // four ticks
+  const auto turn = MakeTurn(1, 0, prompt.size(), 4);
+  std::vector<std::shared_ptr<Gateway>> many;
+  for (uint64_t i = 0; i < 5; i++) {
+    const LaneKey key{"many" + std::to_string(i), 1, 0};
+    many.push_back(OpenTurn(core, {.key = key, .positions = 300, .client = "many"}, i, prompt, turn));
+  }
+  auto one = OpenTurn(core, {.key = {"one", 1, 0}, .positions = 300, .client = "one"}, 5, prompt, turn);
+  int ticks = 0;
+  while (one->n_waiting() == 0) {
+    ASSERT_TRUE(core.Tick());
+    ASSERT_LE(++ticks, 9);
+  }
+}
+
+TEST(Engine, ATickWaitsForNoDraw) {
+  auto shard = WholeModel();
+  Meter meter;
+  Gate gate;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {}, [&] { gate.Pass(); });
+  const auto prompt = Prompt(10, 1);
+  auto turn = MakeTurn(1, 0, prompt.size(), 4);
+  turn.mutable_sampling()->set_temperature(1);
+  auto first = OpenTurn(core, {.key = {"first", 1, 0}, .positions = 50}, 0, prompt, turn);
+  ASSERT_TRUE(core.Tick());
+  EXPECT_EQ(first->Next().tokens_size(), 1);
+  gate.WaitForOne();  // the only thread that draws is busy from here on
+  auto second = OpenTurn(core, {.key = {"second", 1, 0}, .positions = 50}, 1, prompt, turn);
+  ASSERT_TRUE(core.Tick());
+  while (core.Tick()) {
+  }
+  EXPECT_EQ(second->n_waiting(), 0U);
+  gate.Open();
+  EXPECT_EQ(second->Next().tokens_size(), 1);
+  core.TakeDrawn();
+  ASSERT_TRUE(core.Tick());
+  EXPECT_EQ(second->Next().tokens_size(), 1);
 }
 
 TEST(Engine, ManySessionsComeAndGoInAnyOrder) {
@@ -384,7 +472,9 @@ TEST(Engine, ManySessionsComeAndGoInAnyOrder) {
     }
     gateways[static_cast<size_t>(id)] = ring.Open(id, 100);
     const auto prompt = Prompt(1 + random() % 60, seed);
-    ring.Turn(id, MakeTurn(1, 0, prompt.size(), 30), prompt);
+    auto turn = MakeTurn(1, 0, prompt.size(), 30);
+    if (id % 2 == 1) turn.mutable_sampling()->set_temperature(1);  // drawn beside the next tick
+    ring.Turn(id, turn, prompt);
     const int other = id - static_cast<int>(random() % 8);
     uint32_t stage_of_release = 0;
     if (other < 0) continue;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
 
@@ -71,9 +72,13 @@ class Host final : public LaneEngine {
     return {};
   }
   void Settle(const GroupKey & group) override { settled.push_back(group.number); }
+  void Recall(const LaneKey &) override {
+    if (on_recall) on_recall();
+  }
 
   int32_t min_rewind = 0;
   std::vector<uint64_t> settled;
+  std::function<void()> on_recall;
 
  private:
   Log * log_;
@@ -461,6 +466,40 @@ TEST(Lane, ClosesWhenIdleAndCancelsFirstWhenNot) {
   Head cut;
   ASSERT_TRUE(cut.Turn(1, 0, 4).ok());
   EXPECT_EQ(cut.lane->OnClosed(Port::kDown, 1).code(), Code::kStreamEnded);
+}
+
+TEST(TailLane, RunsNothingWhileItsTokenIsDrawn) {
+  Tail t;
+  ASSERT_TRUE(t.Turn(1, 0, 4, 1).ok());
+  ASSERT_TRUE(t.Ids(1, 4).ok());
+  ASSERT_TRUE(t.Activation(PHASE_PREFILL, 0, 4, 1).ok());
+  const LaneRun run = t.lane->Plan(4);
+  t.lane->Advance(run, t.now);
+  Emission emission;
+  ASSERT_TRUE(t.lane->Announce(run, {}, &emission).ok());
+  // From a head that does not wait for the token.
+  ASSERT_TRUE(t.Activation(PHASE_DECODE, 4, 1, 1).ok());
+  EXPECT_FALSE(t.lane->Ready().has_value());
+  t.lane->Accept({.token = 7, .end_of_generation = false, .logprobs = {}}, FINISH_UNSPECIFIED, t.now);
+  EXPECT_TRUE(t.lane->Ready().has_value());
+}
+
+TEST(TailLane, SendsOneFinishWhenACancelMeetsItsLastToken) {
+  Tail t;
+  ASSERT_TRUE(t.Turn(1, 0, 4, 1, 1).ok());
+  ASSERT_TRUE(t.Ids(1, 4).ok());
+  ASSERT_TRUE(t.Activation(PHASE_PREFILL, 0, 4, 1).ok());
+  const LaneRun run = t.lane->Plan(4);
+  t.lane->Advance(run, t.now);
+  const Drawn drawn{.token = 7, .end_of_generation = false, .logprobs = {}};
+  Emission emission;
+  ASSERT_TRUE(t.lane->Announce(run, {}, &emission).ok());
+  const auto finish = Complete(drawn, 1, t.now, &emission);
+  emission.sink->Send(std::move(emission.frame));
+  t.host.on_recall = [&] { t.lane->Accept(drawn, finish, t.now); };
+  ASSERT_TRUE(t.Cancel(1).ok());
+  EXPECT_EQ(t.Take(), (Log{"up: loop 4=7 finish 2 b1"}));
+  EXPECT_FALSE(t.lane->busy());
 }
 
 // Whatever comes, in whatever order, a lane answers with a Status, keeps to its positions and finishes each turn at

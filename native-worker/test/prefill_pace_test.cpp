@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "bounds.h"
 #include "scheduler.h"
 
 namespace meshnet {
@@ -104,6 +105,19 @@ TEST(PrefillPace, BelievesNoStageThatClaimsToNeedNoTime) {
   EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
 }
 
+TEST(PrefillPace, CutsAPromptByTimeEvenWhenNobodyDecodes) {
+  PrefillPace pace;
+  EXPECT_EQ(pace.AloneRows(), kAloneRows);
+  pace.Ran(0, 64, 32'000);
+  EXPECT_EQ(pace.AloneRows(), 100U);
+  PrefillPace slow;
+  slow.Ran(0, 64, 640'000);
+  EXPECT_EQ(slow.AloneRows(), kAloneRows);  // fewer would mostly wait for weights
+  PrefillPace fast;
+  fast.Ran(0, 64, 64);
+  EXPECT_EQ(fast.AloneRows(), kMaxFrameTokens);
+}
+
 TEST(ScheduleHead, HoldsPrefillBackForAGroupThatIsAboutToBeWhole) {
   PrefillPace pace;
   RingLoad load{.lanes = 2, .shares = 1, .n_stages = 2};
@@ -176,6 +190,7 @@ class SimulatedRing {
       }
     }
     load.n_stages = static_cast<uint32_t>(slowness_.size());
+    load.alone_rows = pace_.AloneRows();
     std::sort(away.begin(), away.end());
     load.away = static_cast<uint32_t>(std::unique(away.begin(), away.end()) - away.begin());
     if (prompt_ > 0) all.push_back({.lane = decoders_.size(), .rows = prompt_, .since_us = prompt_since_us_});
@@ -231,6 +246,12 @@ class SimulatedRing {
   uint64_t prompt_since_us_ = 0;
   std::vector<uint64_t> gaps_;
 };
+
+TEST(SimulatedRing, ASecondStageBeginsBeforeAShortPromptIsThroughTheFirst) {
+  SimulatedRing ring({1, 1}, 0, 0);
+  // In decodes as large as they come it would take 110 + 110 + 59 ms.
+  EXPECT_LT(ring.Run(384), 252'000U);
+}
 
 struct Setting {
   std::vector<double> slowness;

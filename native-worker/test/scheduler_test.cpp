@@ -86,6 +86,41 @@ TEST(ScheduleHead, NeverWaitsForMoreLanesThanThereAre) {
   EXPECT_EQ(ScheduleHead(one, load, {}, 64, 200, 1000).picks.size(), 1U);
 }
 
+TEST(ScheduleHead, TakesNoMoreThanTheMeasuredCap) {
+  RingLoad load = Load(32, 2);
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < 32; i++) all.push_back(Decode(i, {}, i));
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 100, 1000).picks.size(), 16U);
+  load.cap = 8;
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 100, 1000).picks.size(), 8U);
+  load.cap = 32;
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 100, 1000).picks.size(), 16U);
+}
+
+TEST(ScheduleHead, IsFairBetweenClientsThenBetweenSessions) {
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < 7; i++) all.push_back(Decode(i, {}, 10 + i));
+  all.push_back(Decode(7, {}, 90));
+  all.back().client = 1;
+  EXPECT_EQ(Lanes(ScheduleHead(all, Load(8, 2), {}, 64, 100, 1000)), (std::vector<size_t>{0, 1, 2, 7}));
+
+  all = {Prefill(0, 100, 5), Prefill(1, 100, 6), Prefill(2, 100, 50)};
+  all[0].client_ran_us = all[1].client_ran_us = 80;
+  all[2].client = 1;
+  EXPECT_EQ(Lanes(ScheduleHead(all, Load(0, 1), {}, 64, 100, 1000)), (std::vector<size_t>{2}));
+  all[2].client_ran_us = 90;
+  EXPECT_EQ(Lanes(ScheduleHead(all, Load(0, 1), {}, 64, 100, 1000)), (std::vector<size_t>{0}));
+}
+
+TEST(ScheduleHead, LimitsPromptsThatNobodyWaitsBehind) {
+  RingLoad load = Load(0, 1);
+  load.alone_rows = 40;
+  const std::vector<Candidate> all = {Prefill(0, 30, 5), Prefill(1, 30, 6)};
+  const auto picks = ScheduleHead(all, load, {}, 64, 100, 1000).picks;
+  ASSERT_EQ(picks.size(), 2U);
+  EXPECT_EQ(picks[0].rows + picks[1].rows, 40U);
+}
+
 TEST(ScheduleLater, RunsOneGroupWholeAndNeverMergesTwo) {
   const GroupKey a{1, 2};
   const GroupKey b{2, 2};

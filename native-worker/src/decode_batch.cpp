@@ -1,0 +1,89 @@
+#include "decode_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshnet {
+namespace {
+
+// Speeds with numbers of lanes that differ by more than an eighth are not compared.
+bool IsOther(uint32_t lanes, uint32_t before) {
+  return uint64_t{lanes} * 8 > uint64_t{before} * 9 || uint64_t{before} * 8 > uint64_t{lanes} * 9;
+}
+
+}  // namespace
+
+uint32_t DecodeBatch::Cap(uint32_t most) const {
+  return most <= kKernelRows ? most : std::clamp(tried_, kKernelRows, most);
+}
+
+void DecodeBatch::Ran(const DecodeTick & tick) {
+  const uint64_t before_us = std::exchange(last_us_, 0);
+  const uint32_t before_rows = std::exchange(last_rows_, tick.rows);
+  if (tick.prefill || tick.rows == 0 || tick.most <= kKernelRows) return;
+  last_us_ = tick.start_us;
+  if (IsOther(tick.lanes, lanes_)) return Restart(tick);
+  most_ = tick.most;
+  if (before_us == 0) return;
+  if (settling_ > 0) {
+    settling_ -= std::min<uint64_t>(settling_, before_rows);
+    return;
+  }
+  rows_ += before_rows;
+  us_ += tick.start_us - before_us;
+  if (rows_ < uint64_t{kMeasuredLaps} * lanes_) return;
+  const double speed = static_cast<double>(rows_) / static_cast<double>(std::max<uint64_t>(us_, 1));
+  lanes_ = tick.lanes;
+  rows_ = 0;
+  us_ = 0;
+  Judge(speed);
+}
+
+// With so many more or fewer lanes nothing that was measured holds; the size may still be right.
+void DecodeBatch::Restart(const DecodeTick & tick) {
+  lanes_ = tick.lanes;
+  most_ = tick.most;
+  kept_ = tried_ = std::min(kept_, most_);
+  up_ = true;
+  rests_left_ = 0;
+  rests_ = kMinRests;
+  settling_ = uint64_t{kSettlingLaps} * lanes_;
+  rows_ = 0;
+  us_ = 0;
+}
+
+void DecodeBatch::Judge(double speed) {
+  if (tried_ == kept_) {
+    kept_speed_ = speed;
+    if (rests_left_ > 0) {
+      rests_left_--;
+      return;
+    }
+  } else if (speed > kept_speed_ * kFaster) {
+    kept_ = tried_;
+    kept_speed_ = speed;
+    rests_ = kMinRests;
+  } else {
+    tried_ = kept_;
+    settling_ = uint64_t{kSettlingLaps} * lanes_;
+    return Rest();
+  }
+  Try();
+}
+
+void DecodeBatch::Try() {
+  kept_ = tried_ = std::min(kept_, most_);
+  const uint32_t half = kept_ / 2 / kKernelRows * kKernelRows;
+  const uint32_t next = up_ ? std::min(2 * kept_, most_) : std::max(half, kKernelRows);
+  if (next == kept_) return Rest();
+  tried_ = next;
+  settling_ = uint64_t{kSettlingLaps} * lanes_;
+}
+
+void DecodeBatch::Rest() {
+  up_ = !up_;
+  rests_left_ = rests_;
+  rests_ = std::min(2 * rests_, kMaxRests);
+}
+
+}  // namespace meshnet
