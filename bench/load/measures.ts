@@ -32,7 +32,10 @@ export function outcomeOf(
   }
   const comeBack = retryAfter !== undefined && Number.isInteger(retryAfter) && retryAfter >= 1;
   const typed = error !== undefined && error.type !== '' && error.code !== null;
-  return (status === 429 || status === 503) && comeBack && typed ? `refused_${status}` : 'untyped';
+  if (!comeBack || !typed || (status !== 429 && status !== 503)) {
+    return 'untyped';
+  }
+  return status === 429 ? 'refused_429' : 'refused_503';
 }
 
 export function countsOf(outcomes: readonly Outcome[]): Record<Outcome, number> {

@@ -58,13 +58,15 @@ async function measure(clients: number, lane: OverloadLane, mesh: LoadMesh, { se
       signal.throwIfAborted();
       const outcome = outcomeOf(end, { tokens: call.times.length, output: lane.each.output });
       outcomes.push(outcome);
+      if (outcome === 'untyped') {
+        say(`  untyped: status ${end.status}, ${JSON.stringify(end.error)}, ${call.times.length} tokens`);
+        // It was not told when to come back.
+        return;
+      }
       if (outcome === 'answered') {
         answers.push(call.times);
-      } else if (outcome === 'untyped') {
-        say(`  untyped: status ${end.status}, ${JSON.stringify(end.error)}, ${call.times.length} tokens`);
-      }
-      if (end.retryAfter !== undefined) {
-        const again = Math.min(end.retryAfter * 1000, from + lane.windowMs - performance.now());
+      } else {
+        const again = Math.min((end.retryAfter ?? 0) * 1000, from + lane.windowMs - performance.now());
         await setTimeout(Math.max(0, again), undefined, { signal });
       }
     }
@@ -84,14 +86,17 @@ async function backFrom(
   before: readonly Usage[], processes: readonly NamedProcess[],
   { mesh, backMs, signal }: { mesh: LoadMesh; backMs: number; signal: AbortSignal },
 ): Promise<Measures> {
-  const deadline = performance.now() + backMs;
+  const began = performance.now();
   for (;;) {
     const left = await mesh.held(signal);
     const now = await usagesOf(processes);
     const rss = growths(before, now, 'rssMiB');
     const fds = Math.max(...growths(before, now, 'fds'));
-    if ((left === 0 && fds <= 0 && Math.max(...rss) <= LOAD.mib) || performance.now() > deadline) {
-      return { left, fds_back: fds, rss_back_mib: mib(Math.max(...rss)), rss_back_each_mib: rss.map(mib), back_ms: Math.round(backMs - (deadline - performance.now())) };
+    if ((left === 0 && fds <= 0 && Math.max(...rss) <= LOAD.mib) || performance.now() - began > backMs) {
+      return {
+        left, fds_back: fds, rss_back_mib: mib(Math.max(...rss)), rss_back_each_mib: rss.map(mib),
+        back_ms: Math.round(performance.now() - began),
+      };
     }
     await setTimeout(LOOK_EVERY_MS, undefined, { signal });
   }
