@@ -15,6 +15,7 @@ const ANSWER_MS = 120_000;
 const LOOK_EVERY_MS = 500;
 
 interface Parts {
+  readonly mesh: LoadMesh;
   readonly seed: string;
   readonly say: (text: string) => void;
   readonly signal: AbortSignal;
@@ -29,7 +30,7 @@ export async function runOverload(lane: OverloadLane, mesh: LoadMesh, options: L
     systems,
     run: async (part, n) => {
       const clients = lane.each.sessions * (part === 'overload' ? lane.factor : 1);
-      const measures = await measure(clients, lane, mesh, { seed: `${nameOf(lane)} ${n} ${part}`, say, signal });
+      const measures = await measure(clients, lane, { mesh, seed: `${nameOf(lane)} ${n} ${part}`, say, signal });
       say(`  ${part.padEnd(8)} ${String(measures['session_tok_s'])} tok/s a session, ${String(measures['answered'])} answers, ` +
         `refused ${String(measures['refused_429'])} and ${String(measures['refused_503'])} times`);
       return measures;
@@ -43,7 +44,7 @@ export async function runOverload(lane: OverloadLane, mesh: LoadMesh, options: L
   };
 }
 
-async function measure(clients: number, lane: OverloadLane, mesh: LoadMesh, { seed, say, signal }: Parts): Promise<Measures> {
+async function measure(clients: number, lane: OverloadLane, { mesh, seed, say, signal }: Parts): Promise<Measures> {
   const processes = await mesh.processes();
   const before = await usagesOf(processes);
   const outcomes: Outcome[] = [];

@@ -36,7 +36,7 @@ export async function runStall(lane: StallLane, mesh: LoadMesh, options: LaneOpt
     ...options,
     systems,
     run: async (part, n) => {
-      const measures = await measure(part, lane, mesh, { seed: `${nameOf(lane)} ${n} ${part}`, smoke, signal });
+      const measures = await measure(part, lane, { mesh, seed: `${nameOf(lane)} ${n} ${part}`, smoke, signal });
       say(`  ${part.padEnd(11)} others ${String(measures['decode'])} tok/s, memory +${String(measures['rss_growth_mib'])} MiB`);
       return measures;
     },
@@ -51,7 +51,7 @@ export async function runStall(lane: StallLane, mesh: LoadMesh, options: LaneOpt
   };
 }
 
-async function measure(part: StallPart, lane: StallLane, mesh: LoadMesh, parts: Parts): Promise<Measures> {
+async function measure(part: StallPart, lane: StallLane, { mesh, ...parts }: Parts & { mesh: LoadMesh }): Promise<Measures> {
   const { signal } = parts;
   const calls: Call[] = [];
   let stopped: LoadShard | undefined;
