@@ -46,6 +46,12 @@ export const R3_ALLOWANCE = { ms: 4, share: 0.05 } as const;
 /** One way, where a long prompt meets decoders. */
 export const LONG_PROMPT_DELAYS_MS = [0, 20] as const;
 
+/** In each of these a client closes its connection. */
+export const DISCONNECT_PHASES = ['queued', 'prefill', 'decode_stream', 'decode_whole'] as const;
+
+/** By so much the memory of a process may grow beside a stage that stops, and be left above what it was before an overload. */
+export const LOAD = { mib: 16 } as const;
+
 /** Of one token and seam: a value of the boundary, and everything around it. */
 export const R6_BYTES = { perValue: 4, besides: 128 } as const;
 
@@ -58,6 +64,8 @@ export const REGRESSION = 0.97;
 const ONE_SESSION = { model: '1b', sessions: 1 } as const;
 const EIGHT = { model: '1b', sessions: 8 } as const;
 const MANY = { model: '1b', sessions: 32 } as const;
+const STALL = { question: 'stall', model: '1b' } as const;
+const OVERLOAD = { question: 'overload', model: '1b' } as const;
 
 function atEachDelay(figure: string, least: readonly [number, number, number, number]): Bound[] {
   return DELAYS_MS.map((delay, i) => ({ lane: { ...ONE_SESSION, delay }, figure, atLeast: least[i] as number }));
@@ -139,6 +147,25 @@ export const THRESHOLDS: readonly Threshold[] = [
     bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
       lane: { question: 'long', model: '1b', delay }, figure: `long_first_token_over_alone_${delay}ms`, atMost: 2,
     })) },
+
+  { id: 'L.stall.memory', what: 'growth of any other process while a stage stops, MiB', bench: 'load',
+    bounds: [{ lane: STALL, figure: 'stall_rss_growth_mib', atMost: LOAD.mib }] },
+  { id: 'L.stall.speed', what: 'sessions that do not use that stage, over undisturbed', bench: 'load',
+    bounds: [{ lane: STALL, figure: 'stall_others_speed', atLeast: 0.9 }] },
+  { id: 'L.leave', what: 'from the close of a connection until every stage is free, in each phase, ms', bench: 'load',
+    bounds: DISCONNECT_PHASES.map((phase) => ({
+      lane: { question: 'disconnect', phase, model: '1b' }, figure: `disconnect_${phase}_ms`, atMost: 50,
+    })) },
+  { id: 'L.over.speed', what: 'admitted sessions in an overload, over capacity', bench: 'load',
+    bounds: [{ lane: OVERLOAD, figure: 'overload_admitted_speed', atLeast: 0.7 }] },
+  { id: 'L.over.typed', what: 'outcomes that are neither an answer nor a refusal that says when to come back', bench: 'load',
+    bounds: [{ lane: OVERLOAD, figure: 'overload_untyped', atMost: 0 }] },
+  { id: 'L.over.back', what: 'after an overload: MiB, open files and sessions above what was before', bench: 'load',
+    bounds: [
+      { lane: OVERLOAD, figure: 'overload_rss_back_mib', atMost: LOAD.mib },
+      { lane: OVERLOAD, figure: 'overload_fds_back', atMost: 0 },
+      { lane: OVERLOAD, figure: 'overload_left', atMost: 0 },
+    ] },
 
   { id: 'P.direct', what: 'direct gRPC', sameAs: 'S.decode' },
   { id: 'P.bridge', what: 'frames over libp2p', bench: 'paths',

@@ -14,6 +14,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   concurrency: async () => (await import('./concurrency/concurrency.ts')).concurrency,
   gate1: async () => (await import('./gate1/gate1.ts')).gate1,
   gate5: async () => (await import('./gate5/gate5.ts')).gate5,
+  load: async () => (await import('./load/load.ts')).load,
   seam: async () => (await import('./seam/seam.ts')).seam,
   split: async () => (await import('./split/split.ts')).split,
 };

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import {
-  DELAYS_MS, GATE1, LONG_PROMPT_DELAYS_MS, MEMORY, R3_ALLOWANCE, R6_BYTES, REGRESSION, SESSIONS, THRESHOLDS, type Threshold,
+  DELAYS_MS, DISCONNECT_PHASES, GATE1, LONG_PROMPT_DELAYS_MS, MEMORY, R3_ALLOWANCE, R6_BYTES, REGRESSION, SESSIONS, THRESHOLDS,
+  type Threshold,
 } from '../../bench/contract.ts';
 
 const text = readFileSync('bench/CONTRACT.md', 'utf8');
@@ -81,6 +82,12 @@ describe('bench/contract', () => {
     assert.ok(text.includes(`with sessions {${SESSIONS.join(', ')}} at each *D* of gate 5`));
     assert.ok(text.includes(`at ${LONG_PROMPT_DELAYS_MS.join(' and ')} ms |`));
     assert.ok(text.includes(`mean token time ÷ (Σ compute + 2 *D* + max(${R3_ALLOWANCE.ms} ms, ${R3_ALLOWANCE.share * 100} %))`));
+  });
+
+  it('lets clients leave in the phases of CONTRACT.md', () => {
+    const section = /\*\*Disconnect\*\*[\s\S]*?\*\*Overload/.exec(text)?.[0] ?? '';
+    const named = [...section.matchAll(/`(\w+)`/g)].map(([, name]) => name);
+    assert.deepEqual(named, [...DISCONNECT_PHASES]);
   });
 
   it('says of each threshold what judges it', () => {

@@ -52,6 +52,12 @@ function gate5Ratios(): string[] {
   ];
 }
 
+const loadRatios = [
+  'stall_rss_growth_mib', 'stall_others_speed',
+  ...['queued', 'prefill', 'decode_stream', 'decode_whole', 'prefill_alone'].map((phase) => `disconnect_${phase}_ms`),
+  ...['admitted_speed', 'untyped', 'rss_back_mib', 'fds_back', 'left'].map((figure) => `overload_${figure}`),
+];
+
 const concurrencyRatios = !withLine ? [] : [
   'mesh8_over_one8_0ms', 'jain_mesh8_0ms', 'one8_over_stock8', 'mesh1_over_one8_5ms', 'delay_law_5ms',
   'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_0ms',
@@ -62,6 +68,7 @@ const RATIOS: Record<string, string[]> = {
   concurrency: concurrencyRatios,
   gate1: gate1Ratios(),
   gate5: gate5Ratios(),
+  load: loadRatios,
   seam: ['2k', '8k', '16k'].flatMap((size) => [`seam_${size}_added_ms`, `seam_${size}_over_tcp`]),
   split: [
     'decode_mesh_over_one_process',

@@ -21,7 +21,7 @@ const BENCH_LEVELS: readonly (readonly string[])[] = [
   ['bench', 'contract'],
   ['judging', 'pictures', 'wan'],
   ['mesh'],
-  ['concurrency', 'gate1', 'gate5', 'seam', 'split'],
+  ['concurrency', 'gate1', 'gate5', 'load', 'seam', 'split'],
   ['main'],
 ];
 

@@ -37,16 +37,22 @@ describe('bench/judging/compare', () => {
     assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), ['holds', 'holds']);
   });
 
-  it('takes times over what is allowed for a cost, and speeds and fairness of many sessions for none', () => {
-    const names = [
-      'delay_law_20ms', 'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_20ms', 'mesh8_over_one8_0ms', 'jain_mesh8_0ms',
+  it('takes times over what is allowed and what is left behind for a cost, and speeds and fairness of many sessions for none', () => {
+    const costs = [
+      'delay_law_20ms', 'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_20ms', 'stall_rss_growth_mib',
+      'disconnect_queued_ms', 'overload_untyped', 'overload_rss_back_mib', 'overload_fds_back', 'overload_left',
     ];
+    const gains = ['mesh8_over_one8_0ms', 'jain_mesh8_0ms', 'stall_others_speed', 'overload_admitted_speed'];
     const of = (figure: number): BenchRecord => {
-      const ratios = Object.fromEntries(names.map((name) => [name, figure]));
+      const ratios = Object.fromEntries([...costs, ...gains].map((name) => [name, figure]));
       return aRecord({ lanes: [aLane({ ratios })], ratios });
     };
-    assert.deepEqual(Object.values(verdicts(of(0.5), of(1))), ['fails', 'fails', 'fails', 'holds', 'holds']);
-    assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), ['holds', 'holds', 'holds', 'fails', 'fails']);
+    assert.deepEqual(Object.values(verdicts(of(0.5), of(1))), [
+      ...costs.map(() => 'fails'), ...gains.map(() => 'holds'),
+    ]);
+    assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), [
+      ...costs.map(() => 'holds'), ...gains.map(() => 'fails'),
+    ]);
   });
 
   it('judges no ratio of a lane that was disturbed, then or now, and none of a smoke run', () => {
