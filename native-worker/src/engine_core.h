@@ -36,6 +36,7 @@ class EngineCore final : public LaneEngine {
   void OnFrame(const LaneKey & key, uint64_t instance, Port from, Frame frame);
   void OnClosed(const LaneKey & key, uint64_t instance, Port from);
   void OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why);
+  void Extend(const LaneKey & key, uint64_t instance, uint32_t positions);
   void Release(const LaneKey & key, uint64_t instance, const Status & why);
   void EndAll(const Status & why);
   // Credit has come for somebody.
