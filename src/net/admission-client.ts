@@ -93,6 +93,9 @@ class HeldLease implements AdmissionStream {
   }
 
   async resume(request: MessageInitShape<typeof ResumeSchema>, options: WaitOptions): Promise<Resumed> {
+    if (this.#resuming !== undefined) {
+      throw new MeshnetError('INTERNAL', 'two Resumes at once');
+    }
     const { promise, ...answer } = Promise.withResolvers<Resumed>();
     this.#resuming = answer;
     return this.#ask(promise, { kind: { case: 'resume', value: request } }, options);
