@@ -1,4 +1,3 @@
-      await resting(2);
 import assert from 'node:assert/strict';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { Exposition } from '../support/exposition.ts';
@@ -118,7 +117,7 @@ describe('mesh/warm', function () {
     for (const turn of [1, 2, 3]) {
       const { cached } = await ask('dave', prompt);
       assert.ok(cached >= (turn - 1) * FIRST, `${cached} cached in turn ${turn}`);
-      await until('the session rests', async () => (await read(gateway)).value('meshnet_warm_sessions') >= 1 || undefined);
+      await resting(2);
       prompt = [...prompt, ...ids(7 + turn, FIRST)];
     }
   });
