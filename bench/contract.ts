@@ -46,6 +46,9 @@ export const R3_ALLOWANCE = { ms: 4, share: 0.05 } as const;
 /** One way, where a long prompt meets decoders. */
 export const LONG_PROMPT_DELAYS_MS = [0, 20] as const;
 
+/** One way, where a conversation goes on. */
+export const SECOND_TURN_DELAYS_MS = [0, 20] as const;
+
 /** Of one token and seam: a value of the boundary, and everything around it. */
 export const R6_BYTES = { perValue: 4, besides: 128 } as const;
 
@@ -138,6 +141,10 @@ export const THRESHOLDS: readonly Threshold[] = [
   { id: 'M.prompt', what: 'time to its first token beside decoders', bench: 'concurrency',
     bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
       lane: { question: 'long', model: '1b', delay }, figure: `long_first_token_over_alone_${delay}ms`, atMost: 2,
+    })) },
+  { id: 'M.warm', what: 'time to first token of a second turn over the same prompt on a new route', bench: 'concurrency',
+    bounds: SECOND_TURN_DELAYS_MS.map((delay) => ({
+      lane: { question: 'warm', model: '1b', delay }, figure: `second_turn_ttft_over_cold_${delay}ms`, atMost: 0.25,
     })) },
 
   { id: 'P.direct', what: 'direct gRPC', sameAs: 'S.decode' },
