@@ -52,6 +52,9 @@ export const DISCONNECT_PHASES = ['queued', 'prefill', 'decode_stream', 'decode_
 /** By so much the memory of a process may grow beside a stage that stops, and be left above what it was before an overload. */
 export const LOAD = { mib: 16 } as const;
 
+/** One way, where a conversation goes on. */
+export const SECOND_TURN_DELAYS_MS = [0, 20] as const;
+
 /** Of one token and seam: a value of the boundary, and everything around it. */
 export const R6_BYTES = { perValue: 4, besides: 128 } as const;
 
@@ -146,6 +149,10 @@ export const THRESHOLDS: readonly Threshold[] = [
   { id: 'M.prompt', what: 'time to its first token beside decoders', bench: 'concurrency',
     bounds: LONG_PROMPT_DELAYS_MS.map((delay) => ({
       lane: { question: 'long', model: '1b', delay }, figure: `long_first_token_over_alone_${delay}ms`, atMost: 2,
+    })) },
+  { id: 'M.warm', what: 'time to first token of a second turn over the same prompt on a new route', bench: 'concurrency',
+    bounds: SECOND_TURN_DELAYS_MS.map((delay) => ({
+      lane: { question: 'warm', model: '1b', delay }, figure: `second_turn_ttft_over_cold_${delay}ms`, atMost: 0.25,
     })) },
 
   { id: 'L.stall.memory', what: 'growth of any other process while a stage stops, MiB', bench: 'load',

@@ -81,6 +81,17 @@ const schema = z.strictObject({
     /** Longest wait for room, in milliseconds; then 503. */
     queueMs: z.number().int().min(1).max(600_000).default(30_000),
   }).prefault({}),
+  /** Sessions that rest on their routes after an answer, so that the conversation's next request sends only what is new. */
+  warm: z.strictObject({
+    /** At once, of all clients; 0 keeps none. */
+    sessions: z.number().int().min(0).max(128).default(16),
+    /** KV cells of each stage that they hold together. */
+    positions: z.number().int().min(0).max(4_194_304).default(32_768),
+    /** Longest rest of one, in milliseconds; bridged seams end after half an hour of silence. */
+    restMs: z.number().int().min(1).max(1_500_000).default(300_000),
+    /** Shortest common beginning of two requests that is worth it, in tokens. */
+    minPrefix: z.number().int().min(1).max(1_048_576).default(32),
+  }).prefault({}),
   /** Models that clients of this node may name: name -> model digest in hexadecimal. */
   use: z.record(
     z.string().min(1).max(128), z.string().regex(/^[0-9a-f]{64}$/, 'a model digest has 64 hexadecimal digits'),

@@ -95,7 +95,9 @@ export class MeshnetNode {
     this.#parts.add('libp2p host', () => host.stop({ timeoutMs: TIMES.stopMs }));
     await host.start(options);
     const models = configuredModels(this.#config);
-    const metrics = new NodeMetrics({ shard: () => this.#provider?.status });
+    const metrics = new NodeMetrics({
+      shard: () => this.#provider?.status, warm: () => this.#consumer?.warmSessions ?? 0,
+    });
     return {
       config: this.#config, log: this.#log, metrics, models, identity, host, parts: this.#parts, tell: this.#tell,
     };

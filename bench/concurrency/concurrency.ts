@@ -14,10 +14,11 @@ import { contractLanes, laneKey, nameOf, POSITIONS, smokeLanes, work, type Concu
 import { runLong } from './long-lane.ts';
 import { Rig } from './rig.ts';
 import { tableOf } from './table.ts';
+import { runWarm } from './warm-lane.ts';
 
 /**
  * Many sessions on two shards over a delay line: speed of all of them and the time of a token, against one process with
- * eight and against theory; a long prompt among decoders; fairness. Every process has one thread and one core.
+ * eight and against theory; a long prompt among decoders; fairness; a conversation that goes on. Every process has one thread and one core.
  */
 export const concurrency: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
@@ -85,8 +86,14 @@ class Run {
   async lane(lane: ConcurrencyLane, steps: LaneProgress): Promise<LaneRecord> {
     const { limits, options: { smoke, signal } } = this.#parts;
     const rig = await this.#started(steps);
-    return lane.kind === 'long' ? await runLong(lane, rig, { smoke, signal, ...steps })
-      : await runGrid(lane, rig, { smoke, signal, limits, ...steps });
+    switch (lane.kind) {
+      case 'long':
+        return await runLong(lane, rig, { smoke, signal, ...steps });
+      case 'warm':
+        return await runWarm(lane, rig, { smoke, signal, ...steps });
+      case 'grid':
+        return await runGrid(lane, rig, { smoke, signal, limits, ...steps });
+    }
   }
 
   async stop(): Promise<void> {

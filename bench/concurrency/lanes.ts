@@ -1,4 +1,4 @@
-import { DELAYS_MS, LONG_PROMPT_DELAYS_MS, SESSIONS } from '../contract.ts';
+import { DELAYS_MS, LONG_PROMPT_DELAYS_MS, SECOND_TURN_DELAYS_MS, SESSIONS } from '../contract.ts';
 import type { Load } from '../mesh/measures.ts';
 import type { ModelName } from '../mesh/model.ts';
 import { laneName, type LaneKey } from '../runner/lane-record.ts';
@@ -29,7 +29,18 @@ export interface LongLane {
   readonly after: number;
 }
 
-export type ConcurrencyLane = GridLane | LongLane;
+/** A conversation that goes on, against a prompt of the same length that is all new. */
+export interface WarmLane {
+  readonly kind: 'warm';
+  readonly model: ModelName;
+  readonly delay: number;
+  /** Tokens of the first turn: prompt and answer. */
+  readonly first: { readonly prompt: number; readonly output: number };
+  /** New tokens of the second turn. */
+  readonly more: number;
+}
+
+export type ConcurrencyLane = GridLane | LongLane | WarmLane;
 
 /** Positions of one session at most. A tiny model decodes so fast that its sessions need more to outlast a prompt. */
 export const POSITIONS: Readonly<Record<ModelName, number>> = { '1b': 2048, generated: 4096 };
@@ -42,6 +53,9 @@ const DECODERS: Load = { sessions: 3, prompt: 32, output: OUTPUT };
 /** Positions that the long prompt leaves. */
 const LEFT = 16;
 const AFTER = 8;
+/** A conversation of 1,000 tokens, and how it goes on. */
+const FIRST_TURN = { prompt: 936, output: OUTPUT };
+const MORE = 32;
 
 /** A lane of these decides something; they come first, so that an interrupted run has them. */
 const DECIDING: readonly (readonly [sessions: number, delay: number])[] = [[8, 0], [8, 20], [32, 50], [1, 20]];
@@ -54,6 +68,7 @@ export function contractLanes(): ConcurrencyLane[] {
     ...LONG_PROMPT_DELAYS_MS.map((delay): ConcurrencyLane => ({
       kind: 'long', model: '1b', delay, prompt: POSITIONS['1b'] - LEFT, decoders: DECODERS, after: AFTER,
     })),
+    ...SECOND_TURN_DELAYS_MS.map((delay): ConcurrencyLane => ({ kind: 'warm', model: '1b', delay, first: FIRST_TURN, more: MORE })),
     ...reported.map(([sessions, delay]) => grid('1b', { sessions, delay })),
   ];
 }
@@ -64,6 +79,7 @@ export function smokeLanes(): ConcurrencyLane[] {
     grid('generated', { sessions: 8, delay: 0, output: 16 }),
     grid('generated', { sessions: 1, delay: 5, output: 16 }),
     { kind: 'long', model: 'generated', delay: 0, prompt: 256, decoders: { ...DECODERS, output: 16 }, after: AFTER },
+    { kind: 'warm', model: 'generated', delay: 0, first: { prompt: 96, output: 8 }, more: 8 },
   ];
 }
 
@@ -89,12 +105,20 @@ export function laneKey(lane: ConcurrencyLane): LaneKey {
   if (lane.kind === 'long') {
     return { question: 'long', model, prompt: lane.prompt, sessions: lane.decoders.sessions + 1, delay };
   }
+  if (lane.kind === 'warm') {
+    return { question: 'warm', model, prompt: promptOf(lane), sessions: 1, delay };
+  }
   const { prompt, sessions } = lane.loads.mesh;
   return { model, prompt, sessions, delay };
 }
 
 export function nameOf(lane: ConcurrencyLane): string {
   return laneName(laneKey(lane));
+}
+
+/** Tokens of the second turn's prompt. */
+export function promptOf({ first, more }: WarmLane): number {
+  return first.prompt + first.output + more;
 }
 
 /** Answers that outlast the long prompt: as long as a session may be. */
@@ -114,6 +138,9 @@ export function work(lane: ConcurrencyLane): number {
   if (lane.kind === 'long') {
     // Alone, and twice as long beside others.
     return 3 * lane.prompt + of(lane.decoders, lane.delay);
+  }
+  if (lane.kind === 'warm') {
+    return promptOf(lane) + of({ ...lane.first, sessions: 1 }, lane.delay);
   }
   return [...loadsOf(lane)].reduce((sum, [name, load]) => sum + of(load, name === 'mesh' ? lane.delay : 0), 0);
 }

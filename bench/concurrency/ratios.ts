@@ -1,9 +1,10 @@
 import { lawMs } from '../mesh/measures.ts';
 import { number } from '../runner/figures.ts';
 import { ratioOf, type Measures, type Ratio, type Rounds } from '../runner/rounds.ts';
-import type { GridLane, LongLane, SystemName } from './lanes.ts';
+import type { GridLane, LongLane, SystemName, WarmLane } from './lanes.ts';
 
 export type LongPart = 'undisturbed' | 'alone' | 'beside';
+export type WarmPart = 'second' | 'cold';
 
 /** Figures of a lane, with the names that `contract.ts` judges. */
 export function gridRatios({ loads, delay }: GridLane, rounds: Rounds<SystemName>): Record<string, Ratio> {
@@ -25,6 +26,13 @@ export function longRatios({ delay }: LongLane, rounds: Rounds<LongPart>): Recor
   return {
     [`decoders_p95_over_undisturbed_${delay}ms`]: over('step_p95_ms', 'undisturbed'),
     [`long_first_token_over_alone_${delay}ms`]: over('first_token_ms', 'alone'),
+  };
+}
+
+export function warmRatios({ delay }: WarmLane, rounds: Rounds<WarmPart>): Record<string, Ratio> {
+  return {
+    [`second_turn_ttft_over_cold_${delay}ms`]:
+      ratioOf(rounds, ({ second, cold }) => number(second, 'first_token_ms') / number(cold, 'first_token_ms')),
   };
 }
 

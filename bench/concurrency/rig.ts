@@ -9,7 +9,7 @@ import type { MeshSystem } from '../systems/mesh-system.ts';
 import { stockProgram } from '../systems/native.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
-import { loadsOf, outlasting, POSITIONS, type ConcurrencyLane } from './lanes.ts';
+import { loadsOf, outlasting, POSITIONS, promptOf, type ConcurrencyLane } from './lanes.ts';
 
 /** The head's host, and the one process, have core 0; the tail's host has core 1. */
 export const NEAR_CORE = 0;
@@ -91,8 +91,14 @@ export class Rig {
 
 /** At once, of any system of the lane. */
 function sessionsOf(lane: ConcurrencyLane): number {
-  return lane.kind === 'long' ? lane.decoders.sessions + 1
-    : Math.max(...[...loadsOf(lane).values()].map(({ sessions }) => sessions));
+  switch (lane.kind) {
+    case 'long':
+      return lane.decoders.sessions + 1;
+    case 'warm':
+      return 1;
+    case 'grid':
+      return Math.max(...[...loadsOf(lane).values()].map(({ sessions }) => sessions));
+  }
 }
 
 /** For the lanes and for the steps that are measured before them. */
@@ -102,6 +108,12 @@ function cellsOfOne(lanes: readonly ConcurrencyLane[], sessions: number): number
 }
 
 function cellsOfMesh(lane: ConcurrencyLane): number {
-  return lane.kind === 'grid' ? cellsOf(lane.loads.mesh)
-    : cellsOf(outlasting(lane)) + cellsOf({ sessions: 1, prompt: lane.prompt, output: 1 });
+  switch (lane.kind) {
+    case 'long':
+      return cellsOf(outlasting(lane)) + cellsOf({ sessions: 1, prompt: lane.prompt, output: 1 });
+    case 'warm':
+      return cellsOf({ sessions: 1, prompt: promptOf(lane), output: 1 });
+    case 'grid':
+      return cellsOf(lane.loads.mesh);
+  }
 }

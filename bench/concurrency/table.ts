@@ -46,11 +46,13 @@ function gridRow(lane: LaneRecord): string[] {
 function ofLane(lane: LaneRecord): string[] {
   const { key, systems, ratios, budget = [], notes = [] } = lane;
   const parts = key['question'] === 'long' ? systems : [];
+  const turns = key['question'] === 'warm' ? systems : [];
   return [
     `${laneName(key)}: ${stateText(lane)}`,
     ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, figureText(figure)])),
     ...parts.map((part) => `  ${part}: token p50 / p95 ${cellText(lane, part, 'step_p50_ms')} / ` +
       `${cellText(lane, part, 'step_p95_ms')} ms, first token of the long prompt ${cellText(lane, part, 'first_token_ms')} ms`),
+    ...turns.map((turn) => `  ${turn}: first token ${cellText(lane, turn, 'first_token_ms')} ms, of the prompt held ${cellText(lane, turn, 'cached')}`),
     ...systems.includes('stock8') ? [`  stock8: decode ${cellText(lane, 'stock8', 'decode')} tok/s`] : [],
     ...columns(budget.map(({ part, ms }) => [`  ${part}`, `${round(ms, 3)} ms`])),
     ...notes.map((note) => `  ${note}`),

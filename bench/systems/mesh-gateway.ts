@@ -1,7 +1,7 @@
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { loadConfig, MeshnetNode } from '../../src/index.ts';
-import { answer, answerBeside, MODEL, Request } from './mesh-sessions.ts';
+import { answer, answerBeside, answerTwice, MODEL, Request } from './mesh-sessions.ts';
 
 /**
  * A gateway as a line program: each line on stdin asks for sessions that run at once on routes of their own, and is
@@ -9,6 +9,8 @@ import { answer, answerBeside, MODEL, Request } from './mesh-sessions.ts';
  */
 const START_MS = 60_000;
 const STOP_MS = 15_000;
+/** A conversation goes on at once; those that are over are soon in nobody's way. */
+const WARM_REST_MS = 2000;
 
 const { values } = parseArgs({
   options: {
@@ -21,7 +23,7 @@ const node = new MeshnetNode(loadConfig({
   dataDir: values['data-dir'], cacheDir: values['cache-dir'], lab: true, listen: [values.listen ?? '/ip4/127.0.0.1/tcp/0'],
   announce: values.announce === undefined ? [] : [values.announce],
   sessionPositions: values.positions === undefined ? undefined : Number(values.positions),
-  logLevel: 'warn', dhtServer: true, api: { enabled: false }, use: { [MODEL]: values.digest ?? '' },
+  logLevel: 'warn', dhtServer: true, warm: { restMs: WARM_REST_MS }, api: { enabled: false }, use: { [MODEL]: values.digest ?? '' },
 }), { onEvent: (event) => { addresses = event.event === 'listening' ? event.addresses : addresses; } });
 await node.start({ signal: AbortSignal.timeout(START_MS) });
 process.stdout.write(`${JSON.stringify({ ready: true, addresses })}\n`);
@@ -29,9 +31,14 @@ for await (const line of createInterface({ input: process.stdin })) {
   const failed = new AbortController();
   let said: object;
   try {
-    const { late, ...request } = Request.parse(JSON.parse(line));
-    said = late === undefined ? await answer(node, request, failed.signal)
-      : await answerBeside(node, { ...request, late }, failed.signal);
+    const { late, more, ...request } = Request.parse(JSON.parse(line));
+    if (late !== undefined) {
+      said = await answerBeside(node, { ...request, late }, failed.signal);
+    } else if (more !== undefined) {
+      said = await answerTwice(node, { ...request, more }, failed.signal);
+    } else {
+      said = await answer(node, request, failed.signal);
+    }
   } catch (err) {
     // When one session fails, the others are of no use.
     failed.abort();

@@ -15,6 +15,8 @@ export const Request = z.object({
   sampling: z.object({ temperature: z.number(), top_k: z.int(), top_p: z.number(), seed: z.int() }).nullable(),
   /** One more session, of one token, that begins once each of the others has so many. */
   late: z.object({ prompt: Ids, after: z.int().min(1) }).optional(),
+  /** How the conversation of the only prompt goes on behind its answer. */
+  more: Ids.optional(),
 });
 export type Request = z.infer<typeof Request>;
 
@@ -100,11 +102,27 @@ export async function answerBeside(
   };
 }
 
+/** Nobody goes on with a conversation but who began it. */
+let conversations = 0;
+
+/** The first token of a conversation's second turn: the first prompt, its answer and what is new. */
+export async function answerTwice(
+  node: GeneratingNode, { more, prompts: [prompt = []], ...request }: Request & Required<Pick<Request, 'more'>>, signal: AbortSignal,
+): Promise<object> {
+  const client = `conversation ${++conversations}`;
+  const first = await read(await generate(node, prompt, { ...request, client }, signal));
+  const began = performance.now();
+  const generation = await generate(node, [...prompt, ...first.ids, ...more], { ...request, client, output: 1 }, signal);
+  const second = await read(generation);
+  return { first_token_ms: (second.times[0] ?? Number.NaN) - began, cached: generation.cachedTokens, paths: pathsOf([second]) };
+}
+
 function generate(
-  node: GeneratingNode, ids: readonly number[], { output, sampling }: Request, signal: AbortSignal,
+  node: GeneratingNode, ids: readonly number[], { output, sampling, client }: Omit<Request, 'prompts'> & { client?: string },
+  signal: AbortSignal,
 ): Promise<Generation> {
   return node.generate({
-    model: MODEL, ids, maxTokens: output, logprobs: -1, ignoreEnd: true,
+    model: MODEL, ids, maxTokens: output, logprobs: -1, ignoreEnd: true, ...client === undefined ? {} : { client },
     sampling: {
       temperature: sampling?.temperature ?? 0, topP: sampling?.top_p ?? 1, topK: sampling?.top_k ?? 0, minP: 0,
       presencePenalty: 0, frequencyPenalty: 0, seed: BigInt(sampling?.seed ?? 1), logitBias: [],

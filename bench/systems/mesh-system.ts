@@ -37,6 +37,19 @@ export interface LateResult {
   readonly paths: readonly string[];
 }
 
+/** A conversation of one prompt that goes on behind its answer. */
+export interface TwoTurns extends Job {
+  readonly more: readonly number[];
+}
+
+export interface SecondTurn {
+  /** From the second request to its first token. */
+  readonly firstTokenMs: number;
+  /** Leading tokens of its prompt that every stage held. */
+  readonly cached: number;
+  readonly paths: readonly string[];
+}
+
 export interface StageTime {
   /** Of one step of one session at one stage, as its worker measured it. */
   readonly queueMs: number;
@@ -100,6 +113,11 @@ export class MeshSystem implements System {
   async runBeside({ late, ...job }: LateJob, signal: AbortSignal): Promise<LateResult> {
     const answer = await this.#running.askBeside({ ...requestOf(job), late }, signal);
     return { firstTokenMs: answer.first_token_ms, stepMs: answer.step_ms, paths: answer.paths };
+  }
+
+  async runTwice({ more, ...job }: TwoTurns, signal: AbortSignal): Promise<SecondTurn> {
+    const answer = await this.#running.askTwice({ ...requestOf(job), more }, signal);
+    return { firstTokenMs: answer.first_token_ms, cached: answer.cached, paths: answer.paths };
   }
 
   /** What the nodes tell of their shards, stage by stage. */

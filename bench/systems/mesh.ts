@@ -42,6 +42,9 @@ export type MeshAnswer = z.infer<typeof Answer>;
 const AnswerBeside = z.object({ first_token_ms: z.number(), step_ms: z.array(z.number()), paths: z.array(z.string()) });
 export type MeshAnswerBeside = z.infer<typeof AnswerBeside>;
 
+const AnswerTwice = z.object({ first_token_ms: z.number(), cached: z.int(), paths: z.array(z.string()) });
+export type MeshAnswerTwice = z.infer<typeof AnswerTwice>;
+
 const Shard = z.object({
   engineClass: z.string(),
   workerPid: z.int().positive(),
@@ -112,6 +115,11 @@ export class BenchMesh {
   /** A request with a late session, as `ask`. */
   async askBeside(request: object, signal: AbortSignal): Promise<MeshAnswerBeside> {
     return AnswerBeside.parse(await this.#answer(request, signal));
+  }
+
+  /** A conversation of two turns, as `ask`. */
+  async askTwice(request: object, signal: AbortSignal): Promise<MeshAnswerTwice> {
+    return AnswerTwice.parse(await this.#answer(request, signal));
   }
 
   /** What the node of a stage tells of its shard now; counters are at most some seconds old. */

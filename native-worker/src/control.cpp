@@ -60,6 +60,11 @@ grpc::Status ControlService::Link(grpc::ServerContext * context, const wk::LinkR
   return Answer(context, [&] { return state_->Link(*request, reply); });
 }
 
+grpc::Status ControlService::Extend(grpc::ServerContext * context, const wk::ExtendRequest * request,
+                                    wk::ExtendReply *) {
+  return Answer(context, [&] { return state_->Extend(*request); });
+}
+
 grpc::Status ControlService::Release(grpc::ServerContext * context, const wk::ReleaseRequest * request,
                                      wk::ReleaseReply *) {
   return Answer(context, [&] { return state_->Release(*request); });

@@ -25,6 +25,8 @@ class ControlService final
                      meshnet::worker::v1::AdmitReply * reply) override;
   grpc::Status Link(grpc::ServerContext * context, const meshnet::worker::v1::LinkRequest * request,
                     meshnet::worker::v1::LinkReply * reply) override;
+  grpc::Status Extend(grpc::ServerContext * context, const meshnet::worker::v1::ExtendRequest * request,
+                      meshnet::worker::v1::ExtendReply * reply) override;
   grpc::Status Release(grpc::ServerContext * context, const meshnet::worker::v1::ReleaseRequest * request,
                        meshnet::worker::v1::ReleaseReply * reply) override;
   grpc::Status Drain(grpc::ServerContext * context, const meshnet::worker::v1::DrainRequest * request,

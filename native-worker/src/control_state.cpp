@@ -230,6 +230,7 @@ Status WorkerState::MakeEnds(const wk::AdmitRequest & request, const LaneParams 
     terms.n_vocab = static_cast<uint32_t>(info.n_vocab);
     terms.max_chunk_tokens = info.n_ubatch;
     terms.positions = lane.positions;
+    terms.max_positions = info.n_ctx;
     terms.credit_bytes = engine.initial_credit();
     terms.prefill_dtype = lane.prefill_dtype;
     terms.decode_dtype = lane.decode_dtype;
@@ -317,6 +318,14 @@ Status WorkerState::Link(const wk::LinkRequest & request, wk::LinkReply * reply)
   if (!request.has_direct() && !request.has_bridge()) return {};
   if (request.role() == wk::SEAM_ROLE_ENTRY) return {Code::kRoleInvalid, "the gateway dials the entry seam"};
   return dialler_.Dial(seam, request, reply);
+}
+
+Status WorkerState::Extend(const wk::ExtendRequest & request) {
+  std::shared_ptr<Engine> engine;
+  if (Status s = ReadyEngine(&engine); !s.ok()) return s;
+  const uint32_t positions = request.positions();
+  if (positions == 0 || positions > INT32_MAX) return {Code::kLimitExceeded, "positions must be 1 or more"};
+  return engine->Extend(KeyOf(request.lane()), positions);
 }
 
 Status WorkerState::Release(const wk::ReleaseRequest & request) {

@@ -54,6 +54,7 @@ class WorkerState final : public LaneHost {
   void Describe(meshnet::worker::v1::Description * out);
   Status Admit(const meshnet::worker::v1::AdmitRequest & request, meshnet::worker::v1::AdmitReply * reply);
   Status Link(const meshnet::worker::v1::LinkRequest & request, meshnet::worker::v1::LinkReply * reply);
+  Status Extend(const meshnet::worker::v1::ExtendRequest & request);
   Status Release(const meshnet::worker::v1::ReleaseRequest & request);
   Status Probe(const meshnet::worker::v1::ProbeRequest & request, meshnet::worker::v1::ProbeReply * reply);
   uint32_t Drain();

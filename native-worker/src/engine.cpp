@@ -120,6 +120,7 @@ struct Engine::Impl {
                    [&](DeliverFrame & c) { core.OnFrame(key, id, c.from, std::move(c.frame)); },
                    [&](ClosePort & c) { core.OnClosed(key, id, c.from); },
                    [&](FailPort & c) { core.OnFailed(key, id, c.from, c.why); },
+                   [&](ExtendLane & c) { core.Extend(key, id, c.positions); },
                    [&](ReleaseLane & c) { core.Release(key, id, c.why); },
                    [&](RunProbe & c) { Probe(key, id, c); },
                },
@@ -211,6 +212,13 @@ Status Engine::Admit(const LaneParams & params) {
   Ledger::Lease lease;
   if (Status s = impl_->ledger.Admit(params.key, params.positions, &lease); !s.ok()) return s;
   impl_->Push(params.key, lease.instance, OpenLane{params, lease.seq});
+  return {};
+}
+
+Status Engine::Extend(const LaneKey & key, uint32_t positions) {
+  const std::lock_guard lock(impl_->mutex);
+  if (Status s = impl_->ledger.Extend(key, positions); !s.ok()) return s;
+  impl_->Push(key, impl_->ledger.Find(key)->instance, ExtendLane{positions});
   return {};
 }
 

@@ -92,6 +92,10 @@ void EngineCore::OnFailed(const LaneKey & key, uint64_t instance, Port from, con
   if (Entry * entry = Find(key, instance)) End(*entry, why, from);
 }
 
+void EngineCore::Extend(const LaneKey & key, uint64_t instance, uint32_t positions) {
+  if (Entry * entry = Find(key, instance)) entry->lane.Extend(positions);
+}
+
 void EngineCore::Release(const LaneKey & key, uint64_t instance, const Status & why) {
   Entry * entry = Find(key, instance);
   if (entry == nullptr) return;

@@ -41,6 +41,7 @@ class EngineCore final : public LaneEngine {
   void OnFrame(const LaneKey & key, uint64_t instance, Port from, Frame frame);
   void OnClosed(const LaneKey & key, uint64_t instance, Port from);
   void OnFailed(const LaneKey & key, uint64_t instance, Port from, const Status & why);
+  void Extend(const LaneKey & key, uint64_t instance, uint32_t positions);
   void Release(const LaneKey & key, uint64_t instance, const Status & why);
   void EndAll(const Status & why);
   // What the sampling pool has drawn and sent. Whoever has frames for lanes calls this before: what answers a token

@@ -32,6 +32,9 @@ struct FailPort {
   Port from = Port::kUp;
   Status why;
 };
+struct ExtendLane {
+  uint32_t positions = 0;
+};
 struct ReleaseLane {
   Status why;
 };
@@ -49,7 +52,7 @@ struct RunProbe {
 struct Command {
   LaneKey key;
   uint64_t instance = 0;
-  std::variant<OpenLane, AttachPort, DeliverFrame, ClosePort, FailPort, ReleaseLane, RunProbe> what;
+  std::variant<OpenLane, AttachPort, DeliverFrame, ClosePort, FailPort, ExtendLane, ReleaseLane, RunProbe> what;
 };
 
 }  // namespace meshnet

@@ -3,6 +3,7 @@
 // Threads: the engine thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -70,6 +71,9 @@ class Lane {
   Status OnFrame(Port from, Frame frame, uint64_t now_us);
   // The other side closed in order. kStreamEnded: in the middle of something.
   Status OnClosed(Port from, uint64_t now_us);
+
+  // The session may use so many positions from now on; never fewer than before.
+  void Extend(uint32_t positions) { spec_.params.positions = std::max(spec_.params.positions, positions); }
 
   // The lane is about to end: nobody need wait for what it would have run.
   void Abandon();

@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace meshnet {
+namespace {
+
+uint64_t CellsFor(uint32_t positions) { return (uint64_t{positions} + kCellBlock - 1) / kCellBlock * kCellBlock; }
+
+Status NoCells(uint64_t required, uint32_t available) {
+  return {Code::kNoCapacity,
+          "cells: required " + std::to_string(required) + ", available " + std::to_string(available)};
+}
+
+}  // namespace
 
 Ledger::Ledger(uint32_t cells, uint32_t sequences)
     : cells_total_(cells), cells_free_(cells), sequences_total_(sequences) {
@@ -13,11 +23,8 @@ Status Ledger::Admit(const LaneKey & key, uint32_t positions, Lease * out) {
   if (leases_.contains(key)) return {Code::kLaneExists, "this lane is open already"};
   if (IsStale(key)) return {Code::kEpochStale, "a higher epoch of this session is known"};
   if (positions == 0) return {Code::kLimitExceeded, "a lane needs one position at least"};
-  const uint64_t cells = (uint64_t{positions} + kCellBlock - 1) / kCellBlock * kCellBlock;
-  if (cells > cells_free_) {
-    return {Code::kNoCapacity,
-            "cells: required " + std::to_string(cells) + ", available " + std::to_string(cells_free_)};
-  }
+  const uint64_t cells = CellsFor(positions);
+  if (cells > cells_free_) return NoCells(cells, cells_free_);
   if (free_seqs_.empty()) return {Code::kNoCapacity, "sequence ids: required 1, available 0"};
 
   Lease lease{next_instance_++, *free_seqs_.begin(), static_cast<uint32_t>(cells), 0};
@@ -26,6 +33,18 @@ Status Ledger::Admit(const LaneKey & key, uint32_t positions, Lease * out) {
   leases_.emplace(key, lease);
   Remember(key);
   *out = lease;
+  return {};
+}
+
+Status Ledger::Extend(const LaneKey & key, uint32_t positions) {
+  Lease * lease = Find(key);
+  if (lease == nullptr) return {Code::kLaneNotOpen, "no such lane"};
+  const uint64_t cells = CellsFor(positions);
+  if (cells <= lease->cells) return {};
+  const uint64_t more = cells - lease->cells;
+  if (more > cells_free_) return NoCells(more, cells_free_);
+  cells_free_ -= static_cast<uint32_t>(more);
+  lease->cells = static_cast<uint32_t>(cells);
   return {};
 }
 

@@ -33,6 +33,9 @@ class Ledger {
 
   // kLaneExists, kEpochStale, kLimitExceeded (no positions), kNoCapacity.
   Status Admit(const LaneKey & key, uint32_t positions, Lease * out);
+  // Gives a lane the cells for `positions` in all; it never has fewer than before. kLaneNotOpen, kNoCapacity: it keeps
+  // what it has.
+  Status Extend(const LaneKey & key, uint32_t positions);
   // nullptr: no such lane. Valid until the lane is freed.
   Lease * Find(const LaneKey & key);
   // False when that life of the lane is over already.

@@ -139,7 +139,7 @@ FrameRules IncomingRules(const SeamTerms & terms) {
   rules.width = terms.n_embd;
   rules.prefill_dtype = terms.prefill_dtype;
   rules.decode_dtype = terms.decode_dtype;
-  rules.max_positions = terms.positions;
+  rules.max_positions = std::max(terms.positions, terms.max_positions);
   rules.n_vocab = terms.n_vocab;
   return rules;
 }

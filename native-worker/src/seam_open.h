@@ -22,7 +22,8 @@ struct SeamTerms {
   uint32_t layer_first = 0, layer_last = 0, n_layer = 0;
   uint32_t n_embd = 0, n_vocab = 0;
   uint32_t max_chunk_tokens = 0;
-  uint32_t positions = 0;
+  uint32_t positions = 0;      // granted at admission
+  uint32_t max_positions = 0;  // that the session can ever be given; the lane knows how many it has
   uint64_t credit_bytes = 0;
   meshnet::seam::v1::DType prefill_dtype = meshnet::seam::v1::DTYPE_F32;
   meshnet::seam::v1::DType decode_dtype = meshnet::seam::v1::DTYPE_F32;

@@ -189,6 +189,27 @@ TEST(Control, frees_a_lane_that_is_released) {
   watching->TryCancel();
 }
 
+TEST(Control, gives_a_lane_more_positions_while_there_are_some) {
+  WorkerProcess whole("0-3");
+  ASSERT_EQ(whole.WaitReady().state(), wk::STATE_READY);
+  TestSession session({&whole}, 'k', 64);
+  session.Run(Prompt(40, 6), 8);
+  const auto extend = [&](uint32_t stage, uint32_t positions) {
+    wk::ExtendRequest request;
+    *request.mutable_lane() = session.lane(stage);
+    request.set_positions(positions);
+    wk::ExtendReply reply;
+    const auto context = whole.Context();
+    return WorkerProcess::CodeOf(whole.stub().Extend(context.get(), request, &reply), *context);
+  };
+  EXPECT_EQ(extend(0, 0), Code::kLimitExceeded);
+  EXPECT_EQ(extend(1, 128), Code::kLaneNotOpen);
+  EXPECT_EQ(extend(0, 100000), Code::kNoCapacity);
+  EXPECT_EQ(extend(0, 128), Code::kOk);
+  // Longer than the session was at first.
+  EXPECT_EQ(session.Run(Prompt(40, 7), 8).size(), 8u);
+}
+
 TEST(Control, releases_what_nobody_links) {
   WorkerProcess head("0-1");
   ASSERT_EQ(head.WaitReady().state(), wk::STATE_READY);

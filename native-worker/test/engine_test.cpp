@@ -188,6 +188,28 @@ TEST_P(EngineRing, CancelsInDecodeAndGoesOnFromWhereTheTailWas) {
   EXPECT_EQ(gateway->Finish().tokens, Greedy(*whole, Joined(ids, more), 6));
 }
 
+TEST_P(EngineRing, GoesOnWithMorePositions) {
+  auto whole = WholeModel();
+  Ring ring({.cuts = GetParam()});
+  const auto prompt = Prompt(20, 21);
+  auto gateway = ring.Open(0, 32);
+  ring.Turn(0, MakeTurn(1, 0, prompt.size(), 40), prompt);
+  const auto first = gateway->Finish();
+  ASSERT_EQ(first.finish, FINISH_CONTEXT_FULL);
+  EXPECT_EQ(first.pos, 32U);
+  for (uint32_t stage = 0; stage < ring.n_stages(); stage++) {
+    ASSERT_TRUE(ring.engine(stage).Extend(ring.Key(0, stage), 96).ok());
+    EXPECT_EQ(ring.engine(stage).Extend(ring.Key(0, stage), 1000).code(), Code::kNoCapacity);
+    EXPECT_EQ(ring.engine(stage).Stats().cells_free, 512U - 96U);
+  }
+  // The token that there was no position for comes first.
+  const auto more = Joined({first.tokens.back()}, Prompt(8, 22));
+  auto ids = Joined(prompt, first.tokens);
+  ids.pop_back();
+  ring.Turn(0, MakeTurn(2, first.pos, more.size(), 6), more);
+  EXPECT_EQ(gateway->Finish().tokens, Greedy(*whole, Joined(ids, more), 6));
+}
+
 TEST_P(EngineRing, CancelsInPrefill) {
   auto whole = WholeModel(4096, 16);
   Ring ring({.cuts = GetParam(), .n_ctx = 4096, .n_ubatch = 16});

@@ -224,6 +224,20 @@ TEST(HeadLane, RefusesTurnsOutOfOrder) {
   EXPECT_EQ(t.Ids(1, 5).code(), Code::kTurnInvalid);
 }
 
+TEST(HeadLane, TakesLongerTurnsOnceItHasMorePositions) {
+  Head t;
+  ASSERT_TRUE(t.Turn(1, 0, 8).ok());
+  ASSERT_TRUE(t.Ids(1, 8).ok());
+  t.Run();
+  ASSERT_TRUE(t.Loop(Port::kDown, 8, 2, 1, FINISH_END).ok());
+  t.lane->Extend(64);
+  t.lane->Extend(16);
+  ASSERT_TRUE(t.Turn(2, 8, 56).ok());
+  ASSERT_TRUE(t.Cancel(2).ok());
+  ASSERT_TRUE(t.Loop(Port::kDown, 8, -1, 2, FINISH_CANCELLED).ok());
+  EXPECT_EQ(t.Turn(3, 8, 57).code(), Code::kContextFull);
+}
+
 TEST(HeadLane, RefusesWhatARewindCannotReach) {
   Head t;
   t.host.min_rewind = 6;

@@ -31,6 +31,25 @@ TEST(Ledger, RunsOutOfSequenceIds) {
   EXPECT_EQ(ledger.Admit(Key(3), 1, &lease).code(), Code::kNoCapacity);
 }
 
+TEST(Ledger, GivesALaneMoreCellsWhileThereAreSome) {
+  Ledger ledger(128, 8);
+  Ledger::Lease a;
+  Ledger::Lease b;
+  ASSERT_TRUE(ledger.Admit(Key(1), 33, &a).ok());
+  ASSERT_TRUE(ledger.Admit(Key(2), 32, &b).ok());
+  EXPECT_TRUE(ledger.Extend(Key(1), 64).ok());
+  EXPECT_EQ(ledger.cells_free(), 32U);
+  EXPECT_TRUE(ledger.Extend(Key(1), 20).ok());
+  EXPECT_EQ(ledger.cells_free(), 32U);
+  EXPECT_EQ(ledger.Extend(Key(1), 97).code(), Code::kNoCapacity);
+  EXPECT_EQ(ledger.cells_free(), 32U);
+  EXPECT_TRUE(ledger.Extend(Key(1), 96).ok());
+  EXPECT_EQ(ledger.cells_free(), 0U);
+  EXPECT_EQ(ledger.Extend(Key(3), 1).code(), Code::kLaneNotOpen);
+  EXPECT_TRUE(ledger.Free(Key(1), a.instance));
+  EXPECT_EQ(ledger.cells_free(), 96U);
+}
+
 TEST(Ledger, TellsTwoLivesOfAKeyApart) {
   Ledger ledger(64, 2);
   Ledger::Lease first;

@@ -21,6 +21,7 @@ interface UpArguments {
   api?: boolean;
   'api-host'?: string;
   'api-port'?: number;
+  'warm-sessions'?: number;
   'worker-threads'?: number;
   'worker-cells'?: number;
   'worker-sequences'?: number;
@@ -54,6 +55,7 @@ export const upCommand: CommandModule<object, UpArguments> = {
     .option('api', { type: 'boolean', describe: 'The HTTP API; --no-api for none [on]' })
     .option('api-host', { type: 'string', describe: 'Address of the HTTP API [127.0.0.1]' })
     .option('api-port', { type: 'number', describe: 'Port of the HTTP API; 0 chooses one [7070]' })
+    .option('warm-sessions', { type: 'number', describe: 'Conversations kept warm between two requests; 0 for none [16]' })
     .option('worker-threads', { type: 'number', describe: 'Threads of the worker [half of the cores]' })
     .option('worker-cells', { type: 'number', describe: 'KV cells: positions of all sessions together [8192]' })
     .option('worker-sequences', { type: 'number', describe: 'Sessions at once [16]' })
@@ -120,6 +122,7 @@ function inputOf(argv: UpArguments): ConfigInput {
       ubatch: argv['worker-ubatch'], listen: argv['worker-listen'], endpoints: argv['worker-endpoint'],
       noDirect: argv.direct === undefined ? undefined : !argv.direct,
     },
+    warm: { sessions: argv['warm-sessions'] },
     api: { enabled: argv.api, host: argv['api-host'], port: argv['api-port'] },
     use: argv.use === undefined ? undefined : Object.fromEntries(argv.use.map(useEntry)),
     logLevel: argv['log-level'] as ConfigInput['logLevel'],

@@ -4,6 +4,9 @@ import type { GatewayObserver } from './observer.ts';
 
 type StageTimes = NonNullable<TokenEvent['times']>;
 
+/** What is watched of a generation. */
+type Events = AsyncIterable<TokenEvent> & { readonly cachedTokens?: number };
+
 /** Times one request, from its first line to its end, and tells an observer. */
 export class AnswerMeter {
   readonly #observer: GatewayObserver;
@@ -23,7 +26,7 @@ export class AnswerMeter {
   }
 
   /** The events of an open route, as they are. */
-  watch(events: AsyncIterable<TokenEvent>): AsyncGenerator<TokenEvent> {
+  watch(events: Events): AsyncGenerator<TokenEvent> {
     this.#opened = true;
     this.#observer.requestOpened();
     return this.#timed(events);
@@ -48,13 +51,14 @@ export class AnswerMeter {
     }
   }
 
-  async * #timed(events: AsyncIterable<TokenEvent>): AsyncGenerator<TokenEvent> {
+  async * #timed(events: Events): AsyncGenerator<TokenEvent> {
     let lastAt: number | undefined;
     for await (const event of events) {
       if (event.ids.length > 0) {
         const now = this.#now();
         if (lastAt === undefined) {
           this.#observer.firstToken(now - this.#beganAt);
+          this.#observer.promptCached(events.cachedTokens ?? 0);
         } else {
           this.#observer.moreTokens(event.ids.length, now - lastAt);
           this.#split(event.times ?? [], { ms: now - lastAt, wholeMs: now - this.#beganAt });

@@ -83,6 +83,7 @@ export class Answers {
       maxTokens,
       sampling: request.sampling,
       logprobs: request.logprobs,
+      client,
       ...(grammar === undefined ? {} : { grammar }),
     };
     const wish = { client, line: card.id, positions: ids.length + maxTokens };

@@ -80,6 +80,8 @@ export interface GenerationRequest {
   grammar?: string;
   /** Alternatives per token, 0 to 20; -1 for no logprobs at all. */
   logprobs: number;
+  /** Whose next request may go on with the session of this one. Left out: nobody's. */
+  client?: string;
   /** Go on after an end token. For benchmarks. */
   ignoreEnd?: boolean;
 }
@@ -112,9 +114,9 @@ export interface TokenEvent {
  */
 export interface Generation extends AsyncIterable<TokenEvent> {
   readonly route: RouteSummary;
-  /** Leading tokens of the prompt that every stage still held. */
+  /** Leading tokens of the prompt that every stage still held; final once there is an event. */
   readonly cachedTokens: number;
-  /** Settles when the session is over and every stage has been told. Never rejects. */
+  /** Settles when the answer is over and every stage knows that it needs no room. Never rejects. */
   readonly closed: Promise<void>;
 }
 

@@ -41,6 +41,8 @@ export interface GatewayObserver {
   firstToken(ms: number): void;
   /** `count` more, `ms` after those before them. */
   moreTokens(count: number, ms: number): void;
+  /** Of an answer that has its first token: so many of its prompt's tokens were held by a warm session. */
+  promptCached(tokens: number): void;
   step(parts: StepParts): void;
 }
 
@@ -56,5 +58,5 @@ const ignore = (): void => undefined;
 
 export const unobserved: GatewayObserver = Object.freeze({
   requestBegan: ignore, requestOpened: ignore, requestEnded: ignore,
-  firstToken: ignore, moreTokens: ignore, step: ignore,
+  firstToken: ignore, moreTokens: ignore, promptCached: ignore, step: ignore,
 });

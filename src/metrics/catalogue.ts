@@ -56,6 +56,12 @@ export const CATALOGUE = {
     type: 'gauge', labels: { role: { values: ['gateway', 'shard'] } },
     help: 'Answers with an open route, and sessions that hold a place on this shard.',
   },
+  meshnet_warm_sessions: {
+    type: 'gauge', help: 'Sessions of this gateway that rest on their routes until their conversations go on.',
+  },
+  meshnet_cached_tokens_total: {
+    type: 'counter', help: 'Tokens of prompts that a warm session held already, so that they were not computed again.',
+  },
   meshnet_queue_depth: {
     type: 'gauge', labels: { queue: { values: ['requests', 'engine'] } },
     help: 'Requests that wait for a route, and what waits for the engine: sessions that could run, and messages.',

@@ -9,16 +9,21 @@ import { quantilesMs, seamMs, sumBy, type ActivitySummary } from './summary.ts';
 export interface NodeMetricsComponents {
   /** What this node serves, as its worker reported last; asked at each look. */
   readonly shard: () => ShardStatus | undefined;
+  /** Sessions of its gateway that rest. @default none */
+  readonly warm?: () => number;
 }
 
 /** The metrics of one node: told by its gateway and its admission, and read from its shard. */
 export class NodeMetrics implements GatewayMetrics, AdmissionObserver {
   readonly #shard: NodeMetricsComponents['shard'];
+  readonly #warm: () => number;
   readonly #instruments = new Instruments();
   readonly #requests = this.#instruments.counter('meshnet_requests_total');
   readonly #refusals = this.#instruments.counter('meshnet_refusals_total');
   readonly #failures = this.#instruments.counter('meshnet_failures_total');
   readonly #sessions = this.#instruments.gauge('meshnet_sessions_active');
+  readonly #warmSessions = this.#instruments.gauge('meshnet_warm_sessions');
+  readonly #cached = this.#instruments.counter('meshnet_cached_tokens_total');
   readonly #queues = this.#instruments.gauge('meshnet_queue_depth');
   readonly #firstToken = this.#instruments.histogram('meshnet_time_to_first_token_seconds');
   readonly #perToken = this.#instruments.histogram('meshnet_time_per_output_token_seconds');
@@ -38,8 +43,9 @@ export class NodeMetrics implements GatewayMetrics, AdmissionObserver {
   #waiting = 0;
   #open = 0;
 
-  constructor({ shard }: NodeMetricsComponents) {
+  constructor({ shard, warm = () => 0 }: NodeMetricsComponents) {
     this.#shard = shard;
+    this.#warm = warm;
     // A series that is there from the start shows its first step too.
     for (const outcome of OUTCOMES) {
       this.#requests.inc({ outcome }, 0);
@@ -86,6 +92,10 @@ export class NodeMetrics implements GatewayMetrics, AdmissionObserver {
     }
   }
 
+  promptCached(tokens: number): void {
+    this.#cached.inc(tokens);
+  }
+
   step({ stages, networkMs }: StepParts): void {
     for (const [i, { queueMs, computeMs, handoverMs }] of stages.entries()) {
       const stage = String(i);
@@ -121,6 +131,7 @@ export class NodeMetrics implements GatewayMetrics, AdmissionObserver {
     const shard = this.#shard();
     this.#sessions.set({ role: 'gateway' }, this.#open);
     this.#sessions.set({ role: 'shard' }, shard?.lanes ?? 0);
+    this.#warmSessions.set(this.#warm());
     this.#queues.set({ queue: 'requests' }, this.#waiting);
     this.#queues.set({ queue: 'engine' }, shard?.queueDepth ?? 0);
     this.#cellsUsed.set(shard?.cellsUsed ?? 0);

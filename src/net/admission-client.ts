@@ -3,7 +3,8 @@ import { fromWireError } from '../domain/wire-error.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { MeshnetError, toMeshnetError, wireCode, type ErrorCode } from '../errors.ts';
 import {
-  AdmitReplySchema, AdmitRequestSchema, type AdmitSchema, type Admitted, type AdmitReply, type LinkSchema, type Linked, type SeamEnd,
+  AdmitReplySchema, AdmitRequestSchema, type AdmitSchema, type Admitted, type AdmitReply, type LinkSchema, type Linked,
+  type Resumed, type ResumeSchema, type SeamEnd,
 } from '../proto/peer_pb.js';
 import { checkAdmitted } from './admission-checks.ts';
 import {
@@ -48,6 +49,7 @@ class HeldLease implements AdmissionStream {
   readonly #clock: Clock;
   readonly #links = new Map<SeamEnd, Answer<Linked>>();
   #admitting: Answer<Admitted> | undefined;
+  #resuming: Answer<Resumed> | undefined;
   #settle: (error: MeshnetError | undefined) => void;
   #end: { error: MeshnetError | undefined } | undefined;
   #stopTimer = (): void => undefined;
@@ -81,6 +83,22 @@ class HeldLease implements AdmissionStream {
     const { promise, ...answer } = Promise.withResolvers<Linked>();
     this.#links.set(end, answer);
     return this.#ask(promise, { kind: { case: 'link', value: request } }, options);
+  }
+
+  async rest(options: WaitOptions): Promise<void> {
+    if (this.#end === undefined) {
+      // As in `#ask`: the reading notices a write that failed.
+      await this.#write({ kind: { case: 'rest', value: {} } }, options).catch(() => undefined);
+    }
+  }
+
+  async resume(request: MessageInitShape<typeof ResumeSchema>, options: WaitOptions): Promise<Resumed> {
+    if (this.#resuming !== undefined) {
+      throw new MeshnetError('INTERNAL', 'two Resumes at once');
+    }
+    const { promise, ...answer } = Promise.withResolvers<Resumed>();
+    this.#resuming = answer;
+    return this.#ask(promise, { kind: { case: 'resume', value: request } }, options);
   }
 
   async release(reason: ErrorCode, options: WaitOptions): Promise<void> {
@@ -152,6 +170,15 @@ class HeldLease implements AdmissionStream {
         linking.resolve(kind.value);
         return;
       }
+      case 'resumed': {
+        const resuming = this.#resuming;
+        this.#resuming = undefined;
+        if (resuming === undefined) {
+          throw outOfPlace(kind.case);
+        }
+        resuming.resolve(kind.value);
+        return;
+      }
       case 'error':
         this.#finish(fromWireError(kind.value));
         return;
@@ -184,6 +211,7 @@ class HeldLease implements AdmissionStream {
       details: { reason: 'end' },
     });
     this.#admitting?.reject(pending);
+    this.#resuming?.reject(pending);
     for (const link of this.#links.values()) {
       link.reject(pending);
     }

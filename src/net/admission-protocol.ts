@@ -1,7 +1,9 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { LIMITS } from '../domain/limits.ts';
 import type { ErrorCode, MeshnetError } from '../errors.ts';
-import type { Admit, AdmitSchema, Admitted, AdmittedSchema, Link, LinkSchema, Linked, LinkedSchema } from '../proto/peer_pb.js';
+import type {
+  Admit, AdmitSchema, Admitted, AdmittedSchema, Link, LinkSchema, Linked, LinkedSchema, Resume, Resumed, ResumedSchema, ResumeSchema,
+} from '../proto/peer_pb.js';
 import type { PeerTarget, ProtocolSpec } from './protocols.ts';
 import type { WaitOptions } from './wait.ts';
 
@@ -68,6 +70,13 @@ export interface AdmissionHandler {
    * last message and ends the lease with 'failed'.
    */
   link(request: Link, lease: Lease): Promise<MessageInitShape<typeof LinkedSchema>>;
+  /** No turn runs: the session may be ended from now on, when others need its room. */
+  rest(lease: Lease): void;
+  /**
+   * A turn is to come: the session is not to be ended for others any more, and wants so many positions in all. One at a time.
+   * What it throws is sent as the last message and ends the lease with 'failed'.
+   */
+  resume(request: Resume, lease: Lease): Promise<MessageInitShape<typeof ResumedSchema>>;
   /** Exactly once for each lease that `admit` answered. Frees everything. Must not throw. */
   ended(lease: Lease, reason: LeaseEnd, releaseCode?: ErrorCode): void;
 }
@@ -92,6 +101,14 @@ export interface AdmissionStream {
    * @throws {MeshnetError} what ended the lease, DEADLINE_EXCEEDED, CANCELLED; the stream is over then
    */
   link(request: MessageInitShape<typeof LinkSchema>, options: WaitOptions): Promise<Linked>;
+  /** Says that no turn runs, so that the stage may end the session when it needs its room. Never throws. */
+  rest(options: WaitOptions): Promise<void>;
+  /**
+   * Says that a turn is to come, of so many positions in all. One at a time.
+   *
+   * @throws {MeshnetError} what ended the lease, NO_CAPACITY among it, DEADLINE_EXCEEDED, CANCELLED; the stream is over then
+   */
+  resume(request: MessageInitShape<typeof ResumeSchema>, options: WaitOptions): Promise<Resumed>;
   /** Sends Release and closes. Never throws: a stage that does not hear it frees the lane by the stream's end. */
   release(reason: ErrorCode, options: WaitOptions): Promise<void>;
   /**

@@ -2,7 +2,7 @@ import type { MessageInitShape } from '@bufbuild/protobuf';
 import { toWireError } from '../domain/wire-error.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { MeshnetError, errorFromWire, isMeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
-import { AdmitReplySchema, AdmitRequestSchema, type AdmitRequest, type Link, type SeamEnd } from '../proto/peer_pb.js';
+import { AdmitReplySchema, AdmitRequestSchema, type AdmitRequest, type Link, type Resume, type SeamEnd } from '../proto/peer_pb.js';
 import { checkAdmit, checkLink } from './admission-checks.ts';
 import {
   ADMIT, ADMIT_FIRST_MESSAGE_MS, ADMIT_MESSAGE_BYTES, ADMIT_WRITE_MS, LINKS_AT_ONCE,
@@ -13,9 +13,9 @@ import type { StreamAcceptor } from './host.ts';
 import { RateLimit } from './rate-limit.ts';
 import type { MessageStream } from './wire.ts';
 
-/** Messages of one stream: four Links and a few keep-alives at once, then what keep-alives need. */
+/** Messages of one stream: four Links and a few keep-alives at once, then what keep-alives and many short turns need. */
 const MESSAGE_BURST = 32;
-const MESSAGES_PER_SECOND = 4;
+const MESSAGES_PER_SECOND = 16;
 
 export interface AdmissionServerComponents {
   host: StreamAcceptor;
@@ -49,6 +49,7 @@ class ServedLease implements Lease {
   readonly #over = new AbortController();
   readonly #links = new Set<SeamEnd>();
   #admitted = false;
+  #resuming = false;
   #end: { reason: LeaseEnd; last?: Reply; releaseCode?: ErrorCode } | undefined;
   #closing: Promise<void> = Promise.resolve();
   #ttlMs: number = LIMITS.leaseTtlMs;
@@ -126,6 +127,12 @@ class ServedLease implements Lease {
       case 'link':
         void this.#link(kind.value);
         return;
+      case 'rest':
+        this.#handler.rest(this);
+        return;
+      case 'resume':
+        void this.#resume(kind.value);
+        return;
       case 'release': {
         const { code } = errorFromWire(kind.value.reason, '');
         this.#finish('released', { kind: { case: 'released', value: {} } }, code);
@@ -149,6 +156,22 @@ class ServedLease implements Lease {
       this.#links.delete(link.end);
       if (this.#end === undefined) {
         await this.#reply({ kind: { case: 'linked', value: { ...linked, end: link.end } } });
+      }
+    } catch (err) {
+      this.#fail(err);
+    }
+  }
+
+  async #resume(resume: Resume): Promise<void> {
+    try {
+      if (this.#resuming) {
+        throw new MeshnetError('LIMIT_EXCEEDED', 'a Resume is still worked on', { details: { field: 'resume', limit: 1 } });
+      }
+      this.#resuming = true;
+      const resumed = await this.#handler.resume(resume, this);
+      this.#resuming = false;
+      if (this.#end === undefined) {
+        await this.#reply({ kind: { case: 'resumed', value: resumed } });
       }
     } catch (err) {
       this.#fail(err);

@@ -5,6 +5,7 @@ import type { AbortOptions, Health } from '../gateway/backend.ts';
 import { Gateway } from '../gateway/gateway.ts';
 import { MeshBackend } from '../gateway/mesh-backend.ts';
 import { UsedModel, type HeaderSource } from '../gateway/used-model.ts';
+import { WarmSessions } from '../gateway/warm-sessions.ts';
 import type { IdentifiedModel } from '../model/digest.ts';
 import { HeaderClient } from '../net/header-client.ts';
 import type { PeerTarget } from '../net/protocols.ts';
@@ -29,6 +30,7 @@ export class Consumer {
   readonly #mesh: Mesh;
   readonly #router: Router;
   readonly #used: UsedModel[] = [];
+  readonly #warm: WarmSessions;
   #gateway: Gateway | undefined;
 
   constructor(context: NodeContext, mesh: Mesh, { health, served }: ConsumerInit) {
@@ -46,12 +48,18 @@ export class Consumer {
       answerMs: TIMES.peerAnswerMs, closeMs: TIMES.closeMs, idleMs: TIMES.turnIdleMs,
     });
     this.#router = new Router({ finder, opener }, { openMs: TIMES.routeOpenMs });
-    this.backend = new MeshBackend({ router: this.#router, models: this.#used, health });
+    this.#warm = new WarmSessions(context.config.warm);
+    this.backend = new MeshBackend({ router: this.#router, models: this.#used, warm: this.#warm, health });
   }
 
   /** Base URL of the API, or undefined without one. */
   get apiUrl(): string | undefined {
     return this.#gateway?.url;
+  }
+
+  /** Sessions that rest until their conversations go on. */
+  get warmSessions(): number {
+    return this.#warm.size;
   }
 
   /** For `/health`. */
@@ -66,6 +74,7 @@ export class Consumer {
       this.use(name, bytesFromString(digest, 'hex'));
     }
     parts.add('text processes', () => Promise.all(this.#used.map((model) => model.stop())));
+    parts.add('warm sessions', () => this.#warm.stop());
     const { enabled, ...init } = api;
     if (!enabled) {
       return;

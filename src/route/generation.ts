@@ -2,7 +2,7 @@ import type { AbortOptions } from '../worker/packet-duplex.ts';
 import type { RouteSummary } from '../domain/route.ts';
 import { MeshnetError, toMeshnetError } from '../errors.ts';
 import { abortError } from '../net/wait.ts';
-import { Finish } from '../proto/seam_pb.js';
+import { Finish, type Frame } from '../proto/seam_pb.js';
 import type { TurnInit } from './entry-seam.ts';
 import { stepOf, type Step } from './loop-frame.ts';
 import type { OpenRoute } from './opener.ts';
@@ -10,35 +10,46 @@ import type { OpenRoute } from './opener.ts';
 export interface RouteGenerationInit {
   /** From the open route to the first read. @default 10_000 ms */
   readonly readMs?: number;
+  /**
+   * Takes the route over when the turn has finished and left it whole. `ids`: what every stage holds from the turn's start
+   * on, which is all but the token drawn last. Never throws. Without it the route is closed.
+   */
+  readonly keep?: (ids: readonly number[]) => Promise<void>;
 }
 
 /**
- * One turn on a route of its own, which ends with it: closed in order after the finish, released on every stage in
+ * One turn on a route of its own, which ends with it: kept, or closed in order after the finish, released on every stage in
  * parallel when the iteration is left early, when the signal fires, or when a stage is lost. Iterated once, and soon: a
  * route that nobody reads is given back.
  */
 export class RouteGeneration implements AsyncIterable<Step> {
-  readonly cachedTokens = 0;
-  /** Settles when every stage has been told that the session is over. Never rejects. */
+  /** Positions before the turn's own, whose state every stage held already. */
+  readonly cachedTokens: number;
+  /** Settles when every stage has been told that the answer is over. Never rejects. */
   readonly closed: Promise<void>;
   readonly #setClosed: () => void;
   readonly #route: OpenRoute;
   readonly #turn: TurnInit;
   readonly #signal: AbortSignal;
+  readonly #keep: RouteGenerationInit['keep'];
   readonly #unread: NodeJS.Timeout;
   /** Set by the first read, or by what came before one. */
   #begun = false;
   #over: MeshnetError | undefined;
   #closing: Promise<void> | undefined;
+  /** What every stage holds of the turn; nothing when they do not agree, or it has not finished. */
+  #held: readonly number[] | undefined;
 
   constructor(route: OpenRoute, turn: TurnInit, options: AbortOptions & RouteGenerationInit) {
-    const { signal, readMs = 10_000 } = options;
+    const { signal, readMs = 10_000, keep } = options;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.closed = promise;
     this.#setClosed = resolve;
     this.#route = route;
     this.#turn = turn;
     this.#signal = signal;
+    this.#keep = keep;
+    this.cachedTokens = turn.start ?? 0;
     this.#unread = setTimeout(() => {
       this.#giveBack(new MeshnetError('DEADLINE_EXCEEDED', `nobody read the answer within ${readMs} ms`, {
         details: { timeoutMs: readMs },
@@ -68,9 +79,12 @@ export class RouteGeneration implements AsyncIterable<Step> {
     const release = (): void => { void this.#close(this.#reason(left)); };
     signal.addEventListener('abort', release, { once: true });
     let reason: MeshnetError | undefined = left;
+    const drawn: number[] = [];
     try {
       for await (const frame of this.#route.entry.turn(this.#turn, { signal })) {
+        drawn.push(...frame.tokens);
         reason = frame.finish === Finish.UNSPECIFIED ? left : undefined;
+        this.#held = this.#heldAfter(frame, drawn);
         let taken = false;
         try {
           yield stepOf(frame);
@@ -114,8 +128,21 @@ export class RouteGeneration implements AsyncIterable<Step> {
   }
 
   async #closeRoute(reason: MeshnetError | undefined): Promise<void> {
-    await this.#route.close(reason);
+    if (reason === undefined && this.#held !== undefined && this.#keep !== undefined) {
+      await this.#keep(this.#held);
+    } else {
+      await this.#route.close(reason);
+    }
     this.#setClosed();
+  }
+
+  /** The finish names the position after the last one that was run: a head that counts otherwise is not gone on with. */
+  #heldAfter({ finish, pos }: Frame, drawn: readonly number[]): readonly number[] | undefined {
+    if (finish === Finish.UNSPECIFIED || finish === Finish.CANCELLED) {
+      return undefined;
+    }
+    const held = [...this.#turn.ids, ...drawn.slice(0, -1)];
+    return pos === this.cachedTokens + held.length ? held : undefined;
   }
 
   /** The client's wish first; then the lease, which says more of a lost stage than the stream that broke with it. */

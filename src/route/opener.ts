@@ -23,6 +23,8 @@ export interface RouteOpenerComponents {
 export interface RouteOpenerInit {
   /** One admission answer or link. @default 10_000 ms */
   answerMs?: number;
+  /** The answer of a stage that a session is to go on at; one that is slower is worth a new route. @default 3000 ms */
+  resumeMs?: number;
   /** Close on the entry seam and Release. @default 5000 ms */
   closeMs?: number;
   /** Silence on the entry seam while a turn runs. @default 60_000 ms */
@@ -33,10 +35,19 @@ export interface RouteOpenerInit {
 export interface OpenRoute {
   readonly summary: RouteSummary;
   readonly entry: Pick<EntrySeam, 'turn'>;
-  /** Positions that every stage granted. */
+  /** Positions that every stage granted, so far. */
   readonly positions: number;
   /** Aborted when a lease has ended by itself, with its error as the reason. */
   readonly lost: AbortSignal;
+  /** Between two turns: a stage may end the session from now on, when it needs its room. Never throws. */
+  rest(): Promise<void>;
+  /**
+   * Before a turn behind a rest: every stage still has the session, does not end it for others any more and grants so many
+   * positions in all.
+   *
+   * @throws {MeshnetError} of a stage that has ended it, has no room or does not answer; the route is only to be closed then
+   */
+  resume(positions: number, options: AbortOptions): Promise<void>;
   /** The orderly end, or with a reason the quick one: every lease released in parallel. Never throws. */
   close(reason?: MeshnetError): Promise<void>;
 }
@@ -70,7 +81,7 @@ export class RouteOpener {
 
   constructor(components: RouteOpenerComponents, init: RouteOpenerInit = {}) {
     this.#components = components;
-    this.#init = { answerMs: 10_000, closeMs: 5000, idleMs: 60_000, ...init };
+    this.#init = { answerMs: 10_000, resumeMs: 3000, closeMs: 5000, idleMs: 60_000, ...init };
   }
 
   /**
@@ -179,10 +190,26 @@ export class RouteOpener {
       void abortOnEnd(stream, lost);
     }
     let closing: Promise<void> | undefined;
+    let granted = positions;
     return {
-      summary, entry, positions, lost: lost.signal,
+      summary, entry, lost: lost.signal,
+      get positions() {
+        return granted;
+      },
+      rest: async () => {
+        await Promise.all(stages.map(({ stream }) => stream.rest({ timeoutMs: this.#init.closeMs })));
+      },
+      resume: async (wanted, options) => {
+        granted = await this.#resume(stages, { ...options, positions: wanted });
+      },
       close: (reason) => closing ??= this.#close(stages, entry, reason),
     };
+  }
+
+  async #resume(stages: readonly AdmittedStage[], { positions, signal }: AbortOptions & { positions: number }): Promise<number> {
+    const answers = await allOrNone(stages.map(({ stream }) => (inner: AbortOptions) =>
+      stream.resume({ positions }, { ...inner, timeoutMs: this.#init.resumeMs })), { signal });
+    return Math.min(...answers.map((answer) => answer.positions));
   }
 
   async #close(stages: readonly AdmittedStage[], entry: EntrySeam, reason: MeshnetError | undefined): Promise<void> {

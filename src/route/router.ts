@@ -30,7 +30,7 @@ interface Wish {
 }
 
 /** The client's own fault: another shard would answer the same. */
-const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+export const CLIENTS_FAULT: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'CONTEXT_FULL', 'TURN_INVALID', 'GRAMMAR_INVALID', 'TOKEN_INVALID',
 ]);
 
@@ -99,7 +99,7 @@ export class Router {
   }
 
   #leaveOut({ offer, cause }: StageError, { excluded, broken }: { excluded: Set<string>; broken: Set<string> }): void {
-    if (FINAL.has(cause.code)) {
+    if (CLIENTS_FAULT.has(cause.code)) {
       throw cause;
     }
     const id = candidateId(offer);

@@ -5,7 +5,7 @@ import { LIMITS } from '../domain/limits.ts';
 import { fromWireError } from '../domain/wire-error.ts';
 import { type ErrorCode, MeshnetError, toMeshnetError, wireCode } from '../errors.ts';
 import type { AdmissionHandler, Lease, LeaseEnd } from '../net/admission-protocol.ts';
-import type { Admit, AdmittedSchema, Link, LinkedSchema } from '../proto/peer_pb.js';
+import type { Admit, AdmittedSchema, Link, LinkedSchema, Resume, ResumedSchema } from '../proto/peer_pb.js';
 import type { LaneEnded } from '../proto/worker_pb.js';
 import type { ControlClient } from '../worker/control-client.ts';
 import { checkAdmit, type CheckedAdmit } from './admit-check.ts';
@@ -13,6 +13,7 @@ import type { LaneTable, LeasedLane, SeamGrant } from './lanes.ts';
 import type { Linker } from './linker.ts';
 import { type ServeLog, silentLog } from './log.ts';
 import { withRoom } from './no-room.ts';
+import { RestingSessions } from './resting.ts';
 import type { ShardService } from './shard-service.ts';
 
 /** Hears of every session that is not admitted. */
@@ -44,6 +45,14 @@ interface Held {
   readonly lane: LeasedLane;
   readonly cut: AbortController;
   readonly peerId: string;
+  positions: number;
+}
+
+/** What needs room of a shard. */
+interface Need {
+  readonly shard: ShardService;
+  readonly client: ControlClient;
+  readonly positions: number;
 }
 
 /** Says yes or no to sessions, keeps their leases and links their seams: the stage's side of `/meshnet/admit/1`. */
@@ -55,6 +64,8 @@ export class Admission implements AdmissionHandler {
   readonly #observer: AdmissionObserver | undefined;
   readonly #init: Required<AdmissionInit>;
   readonly #held = new Map<number, Held>();
+  /** Those of them that may be ended for others. */
+  readonly #resting = new RestingSessions<Held>();
   /** Leases by peer, those being asked for included. */
   readonly #perPeer = new Map<string, number>();
   readonly #lingering = new Set<NodeJS.Timeout>();
@@ -114,6 +125,30 @@ export class Admission implements AdmissionHandler {
     return this.#linker.link(held.lane, request, { signal: lease.signal });
   }
 
+  rest(lease: Lease): void {
+    const held = this.#held.get(lease.id);
+    if (held !== undefined) {
+      this.#resting.add(held);
+    }
+  }
+
+  async resume(request: Resume, lease: Lease): Promise<Omit<MessageInitShape<typeof ResumedSchema>, '$typeName'>> {
+    const held = this.#held.get(lease.id);
+    const capability = held?.lane.shard.capability;
+    if (held === undefined || capability === undefined) {
+      throw new MeshnetError('LANE_NOT_OPEN', 'there is no session to go on with');
+    }
+    this.#resting.delete(held);
+    const { lane: { key, client, shard } } = held;
+    const positions = grantedPositions(capability, request.positions);
+    if (positions > held.positions) {
+      await this.#makingRoom({ shard, client, positions: positions - held.positions }, lease, () =>
+        client.extend({ lane: key, positions }, { signal: lease.signal }));
+      held.positions = positions;
+    }
+    return { positions: held.positions };
+  }
+
   ended(lease: Lease, reason: LeaseEnd, releaseCode?: ErrorCode): void {
     const held = this.#held.get(lease.id);
     if (held === undefined) {
@@ -121,6 +156,7 @@ export class Admission implements AdmissionHandler {
     }
     const { lane, cut } = held;
     this.#held.delete(lease.id);
+    this.#resting.delete(held);
     this.#lanes.delete(lane.key);
     this.#countOut(lease.remotePeer);
     this.#log.info({ ...factsOf(lane.key), peer: lease.remotePeer, reason, code: releaseCode }, 'session closed');
@@ -161,7 +197,7 @@ export class Admission implements AdmissionHandler {
     }
     const positions = grantedPositions(capability, request.positions);
     try {
-      const reply = await client.admit({
+      const reply = await this.#makingRoom({ shard, client, positions }, lease, () => client.admit({
         lane: key,
         nStages: request.nStages,
         modelDigest: request.modelDigest,
@@ -171,7 +207,7 @@ export class Admission implements AdmissionHandler {
         seams: [...seams].map(([end, peerId]) => ({ role: end as number, peerId })),
         prefillDtype: request.prefillDtype,
         decodeDtype: request.decodeDtype,
-      }, { signal: lease.signal });
+      }, { signal: lease.signal }));
       const tickets = new Map(reply.tickets.map(({ role, ticket }) => [role as number, ticket]));
       const grants = new Map<number, SeamGrant>();
       for (const [end, peerId] of seams) {
@@ -181,7 +217,7 @@ export class Admission implements AdmissionHandler {
         }
         grants.set(end, { peerId, ticket });
       }
-      this.#hold({ key, nStages: request.nStages, shard, client, target, seams: grants }, lease);
+      this.#hold({ key, nStages: request.nStages, shard, client, target, seams: grants }, { lease, positions: reply.positions });
       return {
         tickets: [...grants].map(([end, { ticket }]) => ({ end, ticket })),
         seamCertificate: shard.direct ? description.certificate : new Uint8Array(),
@@ -195,15 +231,43 @@ export class Admission implements AdmissionHandler {
       if (failure.code !== 'LANE_EXISTS') {
         this.#release(client, key, failure.code);
       }
-      throw failure.code === 'NO_CAPACITY' ? await withRoom(failure, { client, positions }, { signal: lease.signal }) : failure;
+      throw failure;
     }
   }
 
-  #hold(lane: Omit<LeasedLane, 'life' | 'end'>, lease: Lease): void {
+  /** What `work` gives. When there is no room, sessions at rest are ended, if that makes enough of it. */
+  async #makingRoom<T>({ shard, client, positions }: Need, { signal }: Lease, work: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await work();
+      } catch (err) {
+        const failure = toMeshnetError(err);
+        if (failure.code !== 'NO_CAPACITY') {
+          throw failure;
+        }
+        const refusal = await withRoom(failure, { client, positions }, { signal });
+        const enough = this.#resting.thatHave(positions - Number(refusal.details['availablePositions'] ?? 0), shard);
+        if (enough === undefined) {
+          throw refusal;
+        }
+        this.#endForOthers(enough);
+        await Promise.all(this.#releasing);
+      }
+    }
+  }
+
+  #endForOthers(sessions: readonly Held[]): void {
+    for (const session of sessions) {
+      this.#resting.delete(session);
+      session.lane.end(new MeshnetError('LEASE_EXPIRED', 'the room of a session at rest was needed for another one'));
+    }
+  }
+
+  #hold(lane: Omit<LeasedLane, 'life' | 'end'>, { lease, positions }: { lease: Lease; positions: number }): void {
     const cut = new AbortController();
     const leased: LeasedLane = { ...lane, life: cut.signal, end: (err) => lease.end(err) };
     this.#lanes.add(leased);
-    this.#held.set(lease.id, { lane: leased, cut, peerId: lease.remotePeer });
+    this.#held.set(lease.id, { lane: leased, cut, peerId: lease.remotePeer, positions });
     this.#log.info({ ...factsOf(lane.key), peer: lease.remotePeer }, 'session opened');
   }
 
@@ -242,8 +306,11 @@ export class Admission implements AdmissionHandler {
   }
 
   #countIn(peerId: string): void {
+    const isFull = (): boolean => (this.#perPeer.get(peerId) ?? 0) >= this.#init.sessionsPerPeer;
+    const oldest = isFull() ? this.#resting.oldestOf(peerId) : undefined;
+    this.#endForOthers(oldest === undefined ? [] : [oldest]);
     const count = this.#perPeer.get(peerId) ?? 0;
-    if (count >= this.#init.sessionsPerPeer) {
+    if (isFull()) {
       throw new MeshnetError('RATE_EXCEEDED', 'this peer holds as many sessions as one may', {
         details: { sessions: count, limit: this.#init.sessionsPerPeer, retryAfterMs: RATE_RETRY_MS },
       });

@@ -3,7 +3,9 @@ import { type ErrorCode, MeshnetError, toMeshnetError } from '../errors.ts';
 import type { AdmissionClient, AdmissionHandler, AdmissionStream, Lease, LeaseEnd } from '../net/admission-protocol.ts';
 import type { PeerTarget } from '../net/protocols.ts';
 import { within, type WaitOptions } from '../net/wait.ts';
-import { type Admit, type Admitted, AdmittedSchema, AdmitSchema, type Linked, LinkedSchema, LinkSchema } from '../proto/peer_pb.js';
+import {
+  type Admit, type Admitted, AdmittedSchema, AdmitSchema, type Linked, LinkedSchema, LinkSchema, type Resumed, ResumedSchema, ResumeSchema,
+} from '../proto/peer_pb.js';
 
 export interface LocalAdmissionComponents {
   /** To other nodes. */
@@ -100,6 +102,19 @@ class LocalLease implements AdmissionStream, Lease {
   async link(request: MessageInitShape<typeof LinkSchema>, options: WaitOptions): Promise<Linked> {
     try {
       return create(LinkedSchema, await within(this.#handler.link(create(LinkSchema, request), this), 'a link', options));
+    } catch (err) {
+      this.finish('failed', toMeshnetError(err));
+      throw err;
+    }
+  }
+
+  async rest(): Promise<void> {
+    this.#handler.rest(this);
+  }
+
+  async resume(request: MessageInitShape<typeof ResumeSchema>, options: WaitOptions): Promise<Resumed> {
+    try {
+      return create(ResumedSchema, await within(this.#handler.resume(create(ResumeSchema, request), this), 'resuming a session', options));
     } catch (err) {
       this.finish('failed', toMeshnetError(err));
       throw err;

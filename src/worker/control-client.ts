@@ -5,6 +5,7 @@ import {
   type Description,
   type DrainReply,
   type Event,
+  type ExtendRequestSchema,
   type LinkReply,
   type LinkRequestSchema,
   type ProbeReply,
@@ -15,7 +16,7 @@ import { GrpcClient, type GrpcTarget } from './grpc.ts';
 import type { AbortOptions } from './packet-duplex.ts';
 
 export interface ControlTimeouts {
-  /** @default 5000 ms; describe, admit, release and drain only touch tables. */
+  /** @default 5000 ms; describe, admit, extend, release and drain only touch tables. */
   callMs: number;
   /** @default 120000 ms; a probe computes. */
   probeMs: number;
@@ -65,6 +66,11 @@ export class ControlClient {
   ): Promise<LinkReply> {
     const timeoutMs = request.timeoutMs + this.#timeouts.linkSlackMs;
     return this.#grpc.unary(Worker.method.link, request, { ...options, timeoutMs });
+  }
+
+  /** Throws NO_CAPACITY: the lane keeps what it has. */
+  async extend(request: MessageInitShape<typeof ExtendRequestSchema>, options: AbortOptions): Promise<void> {
+    await this.#grpc.unary(Worker.method.extend, request, this.#call(options));
   }
 
   async release(request: MessageInitShape<typeof ReleaseRequestSchema>, options: AbortOptions): Promise<void> {

@@ -40,6 +40,17 @@ describe('gateway/answer-meter', () => {
     assert.deepEqual(observer.steps, []);
   });
 
+  it('tells how much of a prompt was cached once the first token is there, and not of an answer without one', async () => {
+    const events = at([300, { ids: [5] }], [320, { ids: [6] }]);
+    const warm = { cachedTokens: 0, [Symbol.asyncIterator]: () => events };
+    const watched = meter.watch(warm);
+    // Known for sure only then.
+    warm.cachedTokens = 96;
+    await Array.fromAsync(watched);
+    await Array.fromAsync(new AnswerMeter(observer).watch(at([1, { ids: [], finish: 'cancelled' }])));
+    assert.deepEqual(observer.cached, [96]);
+  });
+
   it('splits a step into what its stages say and what is left for the network', async () => {
     const times = [{ queueUs: 1000, computeUs: 5000, serializeUs: 500 }, { queueUs: 0, computeUs: 6000, serializeUs: 1500 }];
     await Array.fromAsync(meter.watch(at([300, { ids: [5], times }], [320, { ids: [6], times }])));

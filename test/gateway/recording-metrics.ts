@@ -7,6 +7,8 @@ export class RecordingMetrics implements GatewayMetrics {
   readonly firsts: number[] = [];
   readonly more: { count: number; ms: number }[] = [];
   readonly steps: StepParts[] = [];
+  /** Of each answer with a first token. */
+  readonly cached: number[] = [];
   waiting = 0;
   open = 0;
   readonly #events = new EventEmitter<{ ended: [] }>();
@@ -41,6 +43,10 @@ export class RecordingMetrics implements GatewayMetrics {
 
   moreTokens(count: number, ms: number): void {
     this.more.push({ count, ms });
+  }
+
+  promptCached(tokens: number): void {
+    this.cached.push(tokens);
   }
 
   step(parts: StepParts): void {

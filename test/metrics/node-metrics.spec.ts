@@ -46,6 +46,7 @@ describe('metrics/node-metrics', () => {
       metrics.requestOpened();
       metrics.firstToken(300);
       metrics.moreTokens(1, 20);
+      metrics.promptCached(48);
       metrics.step({ stages: Array.from({ length: LIMITS.stagesPerRoute }, () => ({ queueMs: 1, computeMs: 2, handoverMs: 3 })), networkMs: 4 });
       metrics.requestEnded({ outcome, opened: true });
     }
@@ -70,6 +71,20 @@ describe('metrics/node-metrics', () => {
         assert.ok(specs[label]?.values.includes(value), `${sample.name} ${label}="${value}"`);
       }
     }
+  });
+
+  it('counts the tokens that warm sessions held, and shows the sessions at rest as they are', async () => {
+    let resting = 2;
+    const gateway = new NodeMetrics({ shard: () => undefined, warm: () => resting });
+    const shown = async (name: string): Promise<number> => new Exposition((await gateway.exposition()).text).value(name);
+    gateway.promptCached(48);
+    gateway.promptCached(0);
+    gateway.promptCached(100);
+    assert.equal(await shown('meshnet_cached_tokens_total'), 148);
+    assert.equal(await shown('meshnet_warm_sessions'), 2);
+    resting = 0;
+    assert.equal(await shown('meshnet_warm_sessions'), 0);
+    assert.equal((await exposed()).value('meshnet_warm_sessions'), 0);
   });
 
   it('says in which format it speaks', async () => {

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { MeshnetError, type ErrorCode } from '../../src/errors.ts';
+import { MeshnetError, wireCode, type ErrorCode } from '../../src/errors.ts';
 import { LeaseClient } from '../../src/net/admission-client.ts';
 import { ADMIT, type AdmissionHandler, type AdmissionStream, type Lease, type LeaseEnd } from '../../src/net/admission-protocol.ts';
 import { LeaseServer } from '../../src/net/admission-server.ts';
 import type { Host } from '../../src/net/host.ts';
-import { AdmitReplySchema, AdmitRequestSchema, PathKind, SeamEnd, type Admit, type Link } from '../../src/proto/peer_pb.js';
+import { AdmitReplySchema, AdmitRequestSchema, PathKind, SeamEnd, type Admit, type Link, type Resume } from '../../src/proto/peer_pb.js';
 import { ManualClock } from './manual-clock.ts';
 import { rejects, Rig, SOON, targetOf } from './rig.ts';
 
@@ -25,6 +25,9 @@ class Provider implements AdmissionHandler {
   readonly #ended = Promise.withResolvers<LeaseEnd>();
   onAdmit: () => Promise<void> = async () => undefined;
   onLink: (link: Link) => Promise<void> = async () => undefined;
+  onResume: () => Promise<void> = async () => undefined;
+  /** Turns and rests in order. */
+  readonly turns: (number | 'rest')[] = [];
 
   get ended$(): Promise<LeaseEnd> {
     return this.#ended.promise;
@@ -40,6 +43,16 @@ class Provider implements AdmissionHandler {
   async link(request: Link) {
     await this.onLink(request);
     return { path: PathKind.LIBP2P, rttUs: 5 };
+  }
+
+  rest(): void {
+    this.turns.push('rest');
+  }
+
+  async resume({ positions }: Resume) {
+    this.turns.push(positions);
+    await this.onResume();
+    return { positions: positions + 1 };
   }
 
   ended(_lease: Lease, reason: LeaseEnd, code?: ErrorCode): void {
@@ -178,6 +191,37 @@ describe('net/admission-protocol', () => {
     await rejects(stream.link(linkOf(SeamEnd.TO_NEXT), SOON), 'SEAM_UNREACHABLE');
     assert.equal((await stream.ended)?.code, 'SEAM_UNREACHABLE');
     assert.deepEqual(provider.ends, [['failed', undefined]]);
+  });
+
+  it('hears of rests and turns in their order, and grants what the stage grants', async () => {
+    const stream = await admitted();
+    await stream.rest(SOON);
+    assert.equal((await stream.resume({ positions: 40 }, SOON)).positions, 41);
+    await stream.rest(SOON);
+    assert.equal((await stream.resume({ positions: 50 }, SOON)).positions, 51);
+    assert.deepEqual(provider.turns, ['rest', 40, 'rest', 50]);
+    await stream.release('CANCELLED', SOON);
+    await stream.rest(SOON);
+    await rejects(stream.resume({ positions: 60 }, SOON), 'ALREADY_STOPPED');
+    assert.equal(await provider.ended$, 'released');
+  });
+
+  it('ends the lease when the stage cannot go on with it, and of two Resumes at once', async () => {
+    const stream = await admitted();
+    provider.onResume = () => Promise.reject(new MeshnetError('NO_CAPACITY'));
+    await rejects(stream.resume({ positions: 40 }, SOON), 'NO_CAPACITY');
+    assert.equal((await stream.ended)?.code, 'NO_CAPACITY');
+    assert.equal(await provider.ended$, 'failed');
+
+    provider.onResume = () => new Promise(() => undefined);
+    const hasty = await seeker.open(targetOf(stage), ADMIT, SOON);
+    await hasty.write(AdmitRequestSchema, { kind: { case: 'admit', value: admitOf(seeker.peerId) } }, SOON);
+    await hasty.read(AdmitReplySchema, LIMITS.admitMessageBytes, SOON);
+    for (const positions of [40, 41]) {
+      await hasty.write(AdmitRequestSchema, { kind: { case: 'resume', value: { positions } } }, SOON);
+    }
+    const { kind } = await hasty.read(AdmitReplySchema, LIMITS.admitMessageBytes, SOON);
+    assert.equal(kind.case === 'error' ? kind.value.code : 0, wireCode('LIMIT_EXCEEDED'));
   });
 
   it('calls the end once when the seeker leaves while admission still works', async () => {

@@ -26,6 +26,14 @@ class TestRoute implements OpenRoute {
     return this.leases.signal;
   }
 
+  async rest(): Promise<void> {
+    throw new Error('whoever keeps the route lets it rest');
+  }
+
+  async resume(): Promise<void> {
+    throw new Error('a turn finds its route ready');
+  }
+
   async close(reason?: MeshnetError): Promise<void> {
     this.closed.push(reason);
     this.over.resolve(undefined);
@@ -69,6 +77,80 @@ describe('route/generation', () => {
     await route.head.send(loopFrame([6], Finish.END));
     await reading;
     assert.deepEqual(route.closed, [undefined]);
+  });
+
+  describe('with somebody who keeps its route', () => {
+    const kept: (readonly number[])[] = [];
+    const keeping = (turn: Partial<TurnInit> = {}, signal = soon().signal): RouteGeneration =>
+      new RouteGeneration(route, { ...TURN, ...turn }, { signal, keep: async (ids) => { kept.push(ids); } });
+
+    beforeEach(() => { kept.length = 0; });
+
+    it('gives it away with all that the stages hold: the prompt, and its tokens but the last', async () => {
+      const generation = keeping({ start: 10 });
+      const steps = Array.fromAsync(generation);
+      await route.head.turn();
+      await route.head.send(loopFrame([5], Finish.UNSPECIFIED, 12));
+      await route.head.send(loopFrame([6], Finish.UNSPECIFIED, 13));
+      await route.head.send(loopFrame([7], Finish.END, 14));
+      await steps;
+      await generation.closed;
+      assert.equal(generation.cachedTokens, 10);
+      assert.deepEqual(kept, [[1, 2, 5, 6]]);
+      assert.deepEqual(route.closed, []);
+    });
+
+    it('gives it away when the reader leaves at the finish', async () => {
+      const reading = (async () => {
+        for await (const step of keeping()) {
+          if (step.finish !== undefined) {
+            break;
+          }
+        }
+      })();
+      await route.head.turn();
+      await route.head.send(loopFrame([6], Finish.MAX_TOKENS, 2));
+      await reading;
+      assert.deepEqual(kept, [[1, 2]]);
+      assert.deepEqual(route.closed, []);
+    });
+
+    for (const [what, finish, pos] of [
+      ['a turn that was cancelled', Finish.CANCELLED, 2], ['a finish at a position that the turn cannot have', Finish.END, 3],
+    ] as const) {
+      it(`closes it in order after ${what}`, async () => {
+        const steps = Array.fromAsync(keeping());
+        await route.head.turn();
+        await route.head.send(loopFrame([6], finish, pos));
+        await steps;
+        assert.deepEqual(kept, []);
+        assert.deepEqual(route.closed, [undefined]);
+      });
+    }
+
+    it('releases it when the reader leaves early', async () => {
+      const reading = (async () => {
+        for await (const step of keeping()) {
+          assert.deepEqual(step.ids, [5]);
+          break;
+        }
+      })();
+      await route.head.turn();
+      await route.head.send(loopFrame([5], Finish.UNSPECIFIED, 2));
+      await reading;
+      assert.equal(route.closed[0]?.code, 'CANCELLED');
+      assert.deepEqual(kept, []);
+    });
+  });
+
+  it('runs turn after turn on one route', async () => {
+    for (const turn of [1, 2, 3]) {
+      const steps = Array.fromAsync(new RouteGeneration(route, { ...TURN, turn }, { ...soon(), keep: async () => undefined }));
+      assert.equal((await route.head.turn()).turn.turn?.turn, turn);
+      await route.head.send(loopFrame([turn], Finish.END, 2));
+      assert.deepEqual(await steps, [{ ids: [turn], finish: 'end' }]);
+    }
+    assert.deepEqual(route.closed, []);
   });
 
   it('cancels the turn, then releases, when the reader leaves early', async () => {

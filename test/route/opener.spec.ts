@@ -155,6 +155,27 @@ describe('route/opener', () => {
     assert.ok(code('STREAM_ENDED')(route.lost.reason));
   });
 
+  it('lets every stage rest, and goes on with the fewest positions that one grants', async () => {
+    const route = await open(THREE);
+    await route.rest();
+    assert.deepEqual(stages.log.slice(-3), ['rest 0', 'rest 1', 'rest 2']);
+    await route.resume(200, soon());
+    assert.equal(route.positions, 200);
+    stages.positions.set(2, 250);
+    await route.resume(300, soon());
+    assert.equal(route.positions, 250);
+    assert.equal(route.lost.aborted, false);
+  });
+
+  it('says which refusal keeps a session from going on, and does not wait for the other stages', async () => {
+    const route = await open(THREE);
+    stages.faults.set('resume 0', 'hang');
+    stages.faults.set('resume 1', 'LEASE_EXPIRED');
+    await assert.rejects(route.resume(200, soon()), code('LEASE_EXPIRED'));
+    await route.close(new MeshnetError('LEASE_EXPIRED'));
+    assert.deepEqual(stages.released(), [0, 1, 2].map((stage) => `release ${stage} LEASE_EXPIRED`));
+  });
+
   it('closes the entry seam in order before it releases, once', async () => {
     const route = await open(THREE);
     const closing = route.close();

@@ -7,7 +7,8 @@ import { isMeshnetError, MeshnetError, type ErrorCode } from '../../src/errors.t
 import type { AdmissionClient, AdmissionStream } from '../../src/net/admission-protocol.ts';
 import { within, type WaitOptions } from '../../src/net/wait.ts';
 import {
-  AdmittedSchema, LinkedSchema, PathKind, SeamEnd as End, SignedAdvertisementSchema, type AdmitSchema, type Admitted, type Linked, type LinkSchema,
+  AdmittedSchema, LinkedSchema, PathKind, ResumedSchema, SeamEnd as End, SignedAdvertisementSchema, type AdmitSchema, type Admitted, type Linked,
+  type LinkSchema, type Resumed, type ResumeSchema,
 } from '../../src/proto/peer_pb.js';
 import { Finish, OpenedSchema, Phase, type Frame } from '../../src/proto/seam_pb.js';
 import type { Offer } from '../../src/route/offer.ts';
@@ -34,8 +35,9 @@ export function offer(first: number, last: number, over: Partial<Offer> = {}): O
   };
 }
 
-export function loopFrame(tokens: number[], finish: Finish = Finish.UNSPECIFIED): FrameInit {
-  return { phase: Phase.LOOP, nTokens: tokens.length, tokens, finish };
+/** `pos`: that the first token will take. */
+export function loopFrame(tokens: number[], finish: Finish = Finish.UNSPECIFIED, pos = 0): FrameInit {
+  return { phase: Phase.LOOP, nTokens: tokens.length, tokens, finish, pos };
 }
 
 /** The other end of an entry seam, frame by frame. */
@@ -186,6 +188,15 @@ class StageLease implements AdmissionStream {
     await this.#stages.step(`link ${this.#stage} ${End[end]} ${request.dial === true ? 'dial' : 'listen'}`, options);
     const path = request.dial === true ? PathKind.DIRECT_GRPC : PathKind.UNSPECIFIED;
     return create(LinkedSchema, { end, path, rttUs: request.ticket?.[0] ?? 0 });
+  }
+
+  async rest(): Promise<void> {
+    this.#stages.log.push(`rest ${this.#stage}`);
+  }
+
+  async resume({ positions = 0 }: MessageInitShape<typeof ResumeSchema>, options: WaitOptions): Promise<Resumed> {
+    await this.#stages.step(`resume ${this.#stage}`, options);
+    return create(ResumedSchema, { positions: this.#stages.positions.get(this.#stage) ?? positions });
   }
 
   async release(reason: ErrorCode): Promise<void> {

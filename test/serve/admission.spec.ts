@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { create } from '@bufbuild/protobuf';
 import { isMeshnetError, type ErrorCode } from '../../src/errors.ts';
-import { SeamEnd, type Admit } from '../../src/proto/peer_pb.js';
+import { ResumeSchema, SeamEnd, type Admit } from '../../src/proto/peer_pb.js';
 import { DType } from '../../src/proto/seam_pb.js';
 import type { Admission } from '../../src/serve/admission.ts';
 import { FakeWorkshop } from '../support/fake-model.ts';
@@ -181,6 +182,51 @@ describe('serve/admission', function () {
     const again = new TestLease();
     await strict.admit(admitOf(2), again);
     strict.ended(again, 'released');
+    await strict.stop();
+  });
+
+  it('ends the session that has rested longest when another needs its room, and no more than that', async () => {
+    const first = await admit(admitOf(1));
+    const second = await admit(admitOf(2));
+    admission.rest(second.lease);
+    admission.rest(first.lease);
+    const third = await admit(admitOf(3));
+    assert.equal((await second.lease.ended.promise)?.code, 'LEASE_EXPIRED');
+    assert.equal(first.lease.signal.aborted, false);
+    await admit(admitOf(4));
+    assert.equal((await first.lease.ended.promise)?.code, 'LEASE_EXPIRED');
+    assert.equal(third.lease.signal.aborted, false);
+    assert.equal(await free(), 6);
+  });
+
+  it('ends no session whose turn is to come', async () => {
+    const { lease } = await admit(admitOf(1));
+    await admit(admitOf(2));
+    admission.rest(lease);
+    assert.equal((await admission.resume(create(ResumeSchema, { positions: 50 }), lease)).positions, 100);
+    await assert.rejects(admit(admitOf(3)), isCode('NO_CAPACITY'));
+    assert.equal(lease.signal.aborted, false);
+  });
+
+  it('grants a longer turn as much as one session may have, and passes on that there is not so much', async () => {
+    const { lease } = await admit(admitOf(1));
+    assert.equal((await admission.resume(create(ResumeSchema, { positions: 300 }), lease)).positions, 300);
+    assert.equal((await admission.resume(create(ResumeSchema, { positions: 100_000 }), lease)).positions, 1024);
+    assert.equal((await admission.resume(create(ResumeSchema, { positions: 1 }), lease)).positions, 1024);
+    await assert.rejects(admission.resume(create(ResumeSchema, { positions: 0 }), lease), isCode('LIMIT_EXCEEDED'));
+    await assert.rejects(admission.resume(create(ResumeSchema, { positions: 9 }), new TestLease()), isCode('LANE_NOT_OPEN'));
+  });
+
+  it('counts a session at rest against its peer no more than it has to', async () => {
+    const strict = rig.admission({ sessionsPerPeer: 1 });
+    const lease = new TestLease();
+    await strict.admit(admitOf(1), lease);
+    lease.admission = strict;
+    strict.rest(lease);
+    const next = new TestLease();
+    await strict.admit(admitOf(2), next);
+    assert.equal((await lease.ended.promise)?.code, 'LEASE_EXPIRED');
+    strict.ended(next, 'released');
     await strict.stop();
   });
 

@@ -19,6 +19,22 @@ class Stage implements AdmissionHandler {
     return { path: 1 };
   }
 
+  readonly turns: (number | 'rest')[] = [];
+  /** Why no turn may come. */
+  refusal: MeshnetError | undefined;
+
+  rest(): void {
+    this.turns.push('rest');
+  }
+
+  async resume({ positions }: { positions: number }): Promise<{ positions: number }> {
+    this.turns.push(positions);
+    if (this.refusal !== undefined) {
+      throw this.refusal;
+    }
+    return { positions };
+  }
+
   ended(_lease: unknown, reason: LeaseEnd): void {
     this.ends.push(reason);
   }
@@ -42,6 +58,19 @@ describe('serve/local-admission', () => {
     await stream.release('CANCELLED', soon);
     assert.equal(await stream.ended, undefined);
     assert.deepEqual(stage.ends, ['released']);
+  });
+
+  it('rests and goes on without a connection, and ends when it cannot', async () => {
+    const stream = await local.open({ peerId: SELF }, soon);
+    stage.answer.resolve({ positions: 7 });
+    await stream.admit({}, soon);
+    await stream.rest(soon);
+    assert.equal((await stream.resume({ positions: 9 }, soon)).positions, 9);
+    stage.refusal = new MeshnetError('NO_CAPACITY');
+    await assert.rejects(stream.resume({ positions: 11 }, soon), (err) => isMeshnetError(err, 'NO_CAPACITY'));
+    assert.deepEqual(stage.turns, ['rest', 9, 11]);
+    assert.equal((await stream.ended)?.code, 'NO_CAPACITY');
+    assert.deepEqual(stage.ends, ['failed']);
   });
 
   it('asks other nodes over the network', async () => {

@@ -11,7 +11,7 @@ import { MeshnetError, type ErrorCode } from '../../src/errors.ts';
 import { ErrorSchema, Seam } from '../../src/proto/seam_pb.js';
 import {
   DescriptionSchema, EventSchema, State, Text, Worker,
-  type AdmitRequest, type Description, type LinkRequest, type ReleaseRequest,
+  type AdmitRequest, type Description, type ExtendRequest, type LinkRequest, type ReleaseRequest,
 } from '../../src/proto/worker_pb.js';
 import type { FakeModel } from './fake-model.ts';
 
@@ -101,6 +101,15 @@ function admit(request: AdmitRequest): object {
   const tickets = new Map(request.seams.map(({ role }) => [role as number, randomBytes(32)]));
   lanes.set(keyOf(request.lane), { request, tickets, linked: new Map() });
   return { positions: request.positions, tickets: [...tickets].map(([role, ticket]) => ({ role, ticket })) };
+}
+
+/** As many positions as the cells that it tells of, for each lane. */
+function extend({ lane, positions }: ExtendRequest): object {
+  laneOf(lane);
+  if (positions > 1024) {
+    throw new MeshnetError('NO_CAPACITY', 'no cells are free');
+  }
+  return {};
 }
 
 async function link(request: LinkRequest): Promise<object> {
@@ -285,6 +294,7 @@ if (flags.has('--text')) {
     },
     admit,
     link,
+    extend,
     release: releaseOrEnd,
     drain: () => {
       draining = true;

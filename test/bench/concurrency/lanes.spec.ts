@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import {
-  contractLanes, laneKey, loadsOf, nameOf, outlasting, POSITIONS, smokeLanes, work, type GridLane, type LongLane,
+  contractLanes, laneKey, loadsOf, nameOf, outlasting, POSITIONS, promptOf, smokeLanes, work, type ConcurrencyLane, type GridLane,
+  type LongLane, type WarmLane,
 } from '../../../bench/concurrency/lanes.ts';
-import { gridRatios, longRatios, type LongPart } from '../../../bench/concurrency/ratios.ts';
-import { DELAYS_MS, SESSIONS, THRESHOLDS } from '../../../bench/contract.ts';
+import { gridRatios, longRatios, warmRatios, type LongPart, type WarmPart } from '../../../bench/concurrency/ratios.ts';
+import { DELAYS_MS, SECOND_TURN_DELAYS_MS, SESSIONS, THRESHOLDS } from '../../../bench/contract.ts';
 import { roundsOf, someRounds } from './some-rounds.ts';
 
 const LONG = contractLanes().filter((lane): lane is LongLane => lane.kind === 'long');
@@ -12,11 +13,18 @@ const PART = { step_p95_ms: 100, first_token_ms: 9000 };
 
 /** The figures of every lane, were it measured. */
 function figures(): { key: ReturnType<typeof laneKey>; names: string[] }[] {
-  return contractLanes().map((lane) => ({
-    key: laneKey(lane),
-    names: Object.keys(lane.kind === 'grid' ? gridRatios(lane, someRounds(lane))
-      : longRatios(lane, roundsOf<LongPart>({ undisturbed: PART, alone: PART, beside: PART }))),
-  }));
+  return contractLanes().map((lane) => ({ key: laneKey(lane), names: Object.keys(ratiosOf(lane)) }));
+}
+
+function ratiosOf(lane: ConcurrencyLane): object {
+  switch (lane.kind) {
+    case 'grid':
+      return gridRatios(lane, someRounds(lane));
+    case 'long':
+      return longRatios(lane, roundsOf<LongPart>({ undisturbed: PART, alone: PART, beside: PART }));
+    case 'warm':
+      return warmRatios(lane, roundsOf<WarmPart>({ second: PART, cold: PART }));
+  }
 }
 
 describe('bench/concurrency/lanes', () => {
@@ -50,7 +58,13 @@ describe('bench/concurrency/lanes', () => {
   it('measures first what decides', () => {
     const judged = THRESHOLDS.filter(({ bench }) => bench === 'concurrency').flatMap(({ bounds = [] }) => bounds.map(({ figure }) => figure));
     const decides = figures().map(({ names }) => names.some((name) => judged.includes(name)));
-    assert.deepEqual(decides.slice(0, decides.lastIndexOf(true) + 1), Array.from({ length: 6 }, () => true));
+    assert.deepEqual(decides.slice(0, decides.lastIndexOf(true) + 1), Array.from({ length: 8 }, () => true));
+  });
+
+  it('goes on with a conversation of a thousand tokens', () => {
+    const warm = contractLanes().filter((lane): lane is WarmLane => lane.kind === 'warm');
+    assert.deepEqual(warm.map(({ delay, first }) => [delay, first.prompt + first.output]), SECOND_TURN_DELAYS_MS.map((delay) => [delay, 1000]));
+    assert.ok(warm.every((lane) => promptOf(lane) < POSITIONS[lane.model]));
   });
 
   it('keeps every session within its positions, those beside a long prompt up to the last one', () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { contractLanes, nameOf, type GridLane, type LongLane } from '../../../bench/concurrency/lanes.ts';
-import { gridRatios, longRatios, type LongPart } from '../../../bench/concurrency/ratios.ts';
+import { contractLanes, nameOf, type GridLane, type LongLane, type WarmLane } from '../../../bench/concurrency/lanes.ts';
+import { gridRatios, longRatios, warmRatios, type LongPart } from '../../../bench/concurrency/ratios.ts';
 import { isMeshnetError } from '../../../src/errors.ts';
 import { roundsOf, someRounds } from './some-rounds.ts';
 
@@ -38,5 +38,11 @@ describe('bench/concurrency/ratios', () => {
     const ratios = longRatios(lane, rounds);
     assert.equal(ratios['decoders_p95_over_undisturbed_20ms']?.median, 2);
     assert.equal(ratios['long_first_token_over_alone_20ms']?.median, 1.5);
+  });
+
+  it('divides a second turn by the same prompt cold', () => {
+    const lane = contractLanes().find((one): one is WarmLane => one.kind === 'warm' && one.delay === 20) as WarmLane;
+    const rounds = roundsOf({ second: { first_token_ms: 500 }, cold: { first_token_ms: 4000 } });
+    assert.equal(warmRatios(lane, rounds)['second_turn_ttft_over_cold_20ms']?.median, 0.125);
   });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
-import { answer, answerBeside, Request, type GeneratingNode } from '../../../bench/systems/mesh-sessions.ts';
+import { answer, answerBeside, answerTwice, Request, type GeneratingNode } from '../../../bench/systems/mesh-sessions.ts';
 import type { Generation, GenerationRequest, TokenEvent } from '../../../src/gateway/backend.ts';
 import { isMeshnetError } from '../../../src/errors.ts';
 
@@ -98,6 +98,18 @@ describe('bench/systems/mesh-sessions', () => {
     assert.ok(said.step_ms.length >= 2 && said.step_ms.length <= all - 8, `${said.step_ms.length} steps of ${all} tokens`);
     assert.ok(said.first_token_ms > 0 && said.step_ms.every((ms) => ms >= 0));
     assert.deepEqual(asked.map(({ maxTokens }) => maxTokens), [5000, 5000, 1]);
+  });
+
+  it('goes on with a conversation as the same client, behind its answer', async () => {
+    const { node, asked } = nodeOf({ tokens: counted });
+    const said = await answerTwice(node, { ...request({ prompts: [[1, 1]] }), more: [7, 8] }, signal) as { first_token_ms: number; paths: string[] };
+    assert.ok(said.first_token_ms >= 0);
+    assert.deepEqual(said.paths, ['libp2p direct-grpc']);
+    assert.deepEqual(asked.map(({ ids, maxTokens }) => [ids, maxTokens]), [[[1, 1], 3], [[1, 1, 100, 101, 102, 7, 8], 1]]);
+    await answerTwice(node, { ...request({ prompts: [[1, 1]] }), more: [7, 8] }, signal);
+    const clients = asked.map(({ client }) => client);
+    assert.equal(clients[0], clients[1]);
+    assert.equal(new Set(clients).size, 2);
   });
 
   it('gives nothing when the others are over before its first token', async () => {

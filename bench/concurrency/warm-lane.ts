@@ -1,0 +1,56 @@
+import { PATHS_NOTE, requireDirect } from '../mesh/paths.ts';
+import type { LaneRecord } from '../runner/lane-record.ts';
+import { prompts, WARM_UP } from '../runner/prompts.ts';
+import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { round } from '../runner/statistics.ts';
+import type { MeshSystem } from '../systems/mesh-system.ts';
+import { laneKey, nameOf, promptOf, type WarmLane } from './lanes.ts';
+import { warmRatios, type WarmPart } from './ratios.ts';
+import type { Rig } from './rig.ts';
+
+const PARTS: readonly WarmPart[] = ['second', 'cold'];
+
+/** The second turn of a conversation and a prompt as long that is all new, by turns. */
+export async function runWarm(lane: WarmLane, { parts: { network, mesh } }: Rig, options: LaneOptions): Promise<LaneRecord> {
+  const { say, signal } = options;
+  await network.setDelay(lane.delay);
+  const warmUp = prompts(`warm up ${nameOf(lane)}`, { sessions: 1, tokens: WARM_UP.tokens });
+  await mesh.run({ prompts: warmUp, output: WARM_UP.output }, signal);
+  const rounds = await runRounds<WarmPart>({
+    ...options,
+    systems: PARTS,
+    run: async (part, n) => {
+      const measures = await measure(part, lane, { mesh, seed: `${nameOf(lane)} ${n}`, signal });
+      say(`  ${part.padEnd(6)} first token ${String(measures['first_token_ms'])} ms, cached ${String(measures['cached'])}`);
+      return measures;
+    },
+  });
+  const { good, discarded, contended, long } = rounds;
+  const { first, more } = lane;
+  return {
+    key: laneKey(lane), systems: [...PARTS], long, contended, rounds: good, discarded,
+    ratios: warmRatios(lane, rounds),
+    notes: [`a first turn of ${first.prompt} and ${first.output} tokens, ${more} more in the second; paths of the mesh: ${PATHS_NOTE}`],
+  };
+}
+
+interface MeasureOptions {
+  readonly mesh: MeshSystem;
+  readonly seed: string;
+  readonly signal: AbortSignal;
+}
+
+async function measure(part: WarmPart, lane: WarmLane, { mesh, seed, signal }: MeasureOptions): Promise<Measures> {
+  const { first, more } = lane;
+  if (part === 'cold') {
+    const { prefillMs, paths } = await mesh.run({ prompts: prompts(`${seed} cold`, { sessions: 1, tokens: promptOf(lane) }), output: 1 }, signal);
+    requireDirect(paths);
+    return { first_token_ms: round(prefillMs), cached: 0 };
+  }
+  const [next = []] = prompts(`${seed} more`, { sessions: 1, tokens: more });
+  const { firstTokenMs, cached, paths } = await mesh.runTwice({
+    prompts: prompts(`${seed} first`, { sessions: 1, tokens: first.prompt }), output: first.output, more: next,
+  }, signal);
+  requireDirect(paths);
+  return { first_token_ms: round(firstTokenMs), cached };
+}
