@@ -341,8 +341,8 @@ export declare type DirectoryReply = Message<"meshnet.peer.v1.DirectoryReply"> &
 export declare const DirectoryReplySchema: GenMessage<DirectoryReply>;
 
 /**
- * Seeker -> stage. The first is Admit; then Links; KeepAlive more often than the lease's TTL; Release at the end. The end
- * of the stream releases too.
+ * Seeker -> stage. The first is Admit; then Links; KeepAlive more often than the lease's TTL; Rest and Resume around
+ * the time between two turns; Release at the end. The end of the stream releases too.
  *
  * @generated from message meshnet.peer.v1.AdmitRequest
  */
@@ -374,6 +374,22 @@ export declare type AdmitRequest = Message<"meshnet.peer.v1.AdmitRequest"> & {
      */
     value: Release;
     case: "release";
+  } | {
+    /**
+     * No turn runs: the stage may end the session from now on, when others need its room.
+     *
+     * @generated from field: meshnet.peer.v1.Rest rest = 5;
+     */
+    value: Rest;
+    case: "rest";
+  } | {
+    /**
+     * A turn is to come.
+     *
+     * @generated from field: meshnet.peer.v1.Resume resume = 6;
+     */
+    value: Resume;
+    case: "resume";
   } | { case: undefined; value?: undefined };
 };
 
@@ -420,6 +436,12 @@ export declare type AdmitReply = Message<"meshnet.peer.v1.AdmitReply"> & {
      */
     value: Released;
     case: "released";
+  } | {
+    /**
+     * @generated from field: meshnet.peer.v1.Resumed resumed = 5;
+     */
+    value: Resumed;
+    case: "resumed";
   } | { case: undefined; value?: undefined };
 };
 
@@ -703,6 +725,56 @@ export declare type Released = Message<"meshnet.peer.v1.Released"> & {
  * Use `create(ReleasedSchema)` to create a new message.
  */
 export declare const ReleasedSchema: GenMessage<Released>;
+
+/**
+ * @generated from message meshnet.peer.v1.Rest
+ */
+export declare type Rest = Message<"meshnet.peer.v1.Rest"> & {
+};
+
+/**
+ * Describes the message meshnet.peer.v1.Rest.
+ * Use `create(RestSchema)` to create a new message.
+ */
+export declare const RestSchema: GenMessage<Rest>;
+
+/**
+ * The session is not to be ended for others any more. A stage that has no room for so many positions ends it with an error.
+ *
+ * @generated from message meshnet.peer.v1.Resume
+ */
+export declare type Resume = Message<"meshnet.peer.v1.Resume"> & {
+  /**
+   * In all; fewer than the session has change nothing.
+   *
+   * @generated from field: uint32 positions = 1;
+   */
+  positions: number;
+};
+
+/**
+ * Describes the message meshnet.peer.v1.Resume.
+ * Use `create(ResumeSchema)` to create a new message.
+ */
+export declare const ResumeSchema: GenMessage<Resume>;
+
+/**
+ * @generated from message meshnet.peer.v1.Resumed
+ */
+export declare type Resumed = Message<"meshnet.peer.v1.Resumed"> & {
+  /**
+   * That the session has now.
+   *
+   * @generated from field: uint32 positions = 1;
+   */
+  positions: number;
+};
+
+/**
+ * Describes the message meshnet.peer.v1.Resumed.
+ * Use `create(ResumedSchema)` to create a new message.
+ */
+export declare const ResumedSchema: GenMessage<Resumed>;
 
 /**
  * First message, dialler to listener. Then BridgeReady or an error, then opaque Packets in both directions.

@@ -778,6 +778,41 @@ export declare type LinkReply = Message<"meshnet.worker.v1.LinkReply"> & {
 export declare const LinkReplySchema: GenMessage<LinkReply>;
 
 /**
+ * @generated from message meshnet.worker.v1.ExtendRequest
+ */
+export declare type ExtendRequest = Message<"meshnet.worker.v1.ExtendRequest"> & {
+  /**
+   * @generated from field: meshnet.seam.v1.Lane lane = 1;
+   */
+  lane?: Lane | undefined;
+
+  /**
+   * In all; fewer than the lane has change nothing.
+   *
+   * @generated from field: uint32 positions = 2;
+   */
+  positions: number;
+};
+
+/**
+ * Describes the message meshnet.worker.v1.ExtendRequest.
+ * Use `create(ExtendRequestSchema)` to create a new message.
+ */
+export declare const ExtendRequestSchema: GenMessage<ExtendRequest>;
+
+/**
+ * @generated from message meshnet.worker.v1.ExtendReply
+ */
+export declare type ExtendReply = Message<"meshnet.worker.v1.ExtendReply"> & {
+};
+
+/**
+ * Describes the message meshnet.worker.v1.ExtendReply.
+ * Use `create(ExtendReplySchema)` to create a new message.
+ */
+export declare const ExtendReplySchema: GenMessage<ExtendReply>;
+
+/**
  * @generated from message meshnet.worker.v1.ReleaseRequest
  */
 export declare type ReleaseRequest = Message<"meshnet.worker.v1.ReleaseRequest"> & {
@@ -1200,6 +1235,16 @@ export declare const Worker: GenService<{
     methodKind: "unary";
     input: typeof LinkRequestSchema;
     output: typeof LinkReplySchema;
+  },
+  /**
+   * Gives a lane more positions. A refusal changes nothing.
+   *
+   * @generated from rpc meshnet.worker.v1.Worker.Extend
+   */
+  extend: {
+    methodKind: "unary";
+    input: typeof ExtendRequestSchema;
+    output: typeof ExtendReplySchema;
   },
   /**
    * Frees the lane. Idempotent; a lane that does not exist is ok.
