@@ -38,7 +38,7 @@ class TestGeneration implements Generation {
 }
 
 describe('gateway/warm-generation', () => {
-  let opened: number;
+  let opened = 0;
 
   beforeEach(() => {
     opened = 0;
