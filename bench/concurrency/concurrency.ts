@@ -91,7 +91,7 @@ class Run {
         return await runLong(lane, rig, { smoke, signal, ...steps });
       case 'warm':
         return await runWarm(lane, rig, { smoke, signal, ...steps });
-      case 'grid':
+      default:
         return await runGrid(lane, rig, { smoke, signal, limits, ...steps });
     }
   }

@@ -53,7 +53,7 @@ async function measure(part: LongPart, lane: LongLane, { mesh, seed, signal }: M
       requireDirect(paths);
       return { first_token_ms: round(prefillMs) };
     }
-    case 'beside':
+    default:
       return lateMeasures(await mesh.runBeside({ prompts: others, output: outlasting(lane).output, late: { prompt, after } }, signal));
   }
 }

@@ -96,7 +96,7 @@ function sessionsOf(lane: ConcurrencyLane): number {
       return lane.decoders.sessions + 1;
     case 'warm':
       return 1;
-    case 'grid':
+    default:
       return Math.max(...[...loadsOf(lane).values()].map(({ sessions }) => sessions));
   }
 }
@@ -113,7 +113,7 @@ function cellsOfMesh(lane: ConcurrencyLane): number {
       return cellsOf(outlasting(lane)) + cellsOf({ sessions: 1, prompt: lane.prompt, output: 1 });
     case 'warm':
       return cellsOf({ sessions: 1, prompt: promptOf(lane), output: 1 });
-    case 'grid':
+    default:
       return cellsOf(lane.loads.mesh);
   }
 }

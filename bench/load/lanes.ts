@@ -97,7 +97,7 @@ export function shapeOf(lane: LoadLane): MeshShape {
       const room = roomFor({ sessions: PLACES, prompt: POSITIONS[lane.model], output: 0 });
       return { tails: 1, head: room, tail: room, api: {} };
     }
-    case 'overload': {
+    default: {
       const room = roomFor(lane.each);
       return { tails: 1, head: room, tail: room, api: { maxQueued: 2 * lane.each.sessions, queueMs: QUEUE_MS } };
     }
@@ -116,7 +116,7 @@ export function laneKey(lane: LoadLane): LaneKey {
       return { question, model, sessions: 2 * lane.each.sessions };
     case 'disconnect':
       return { question, phase: lane.phase, model };
-    case 'overload':
+    default:
       return { question, model, sessions: lane.each.sessions, clients: lane.factor * lane.each.sessions };
   }
 }

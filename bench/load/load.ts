@@ -73,7 +73,7 @@ class Run {
         return await runStall(lane, mesh, options);
       case 'disconnect':
         return await runDisconnect(lane, mesh, options);
-      case 'overload':
+      default:
         return await runOverload(lane, mesh, options);
     }
   }

@@ -19,7 +19,7 @@ function drain(queue: FairQueue<Waiting>, held = nothing, line = LINE): string[]
 
 describe('domain/fair-queue', () => {
   const queueOf = (max = 100, maxPerClient = 100): FairQueue<Waiting> => new FairQueue({ max, maxPerClient });
-  const fill = (queue: FairQueue<Waiting>, clients: string): Waiting[] => [...clients].map((client) => {
+  const fill = (queue: FairQueue<Waiting>, clients: string): Waiting[] => Array.from(clients, (client) => {
     const item = one(client);
     assert.equal(queue.add(item), undefined);
     return item;
@@ -35,7 +35,7 @@ describe('domain/fair-queue', () => {
       const item = queue.next(LINE, nothing);
       assert.equal(item, expected);
       assert.equal(queue.next(LINE, nothing), item, 'looking does not take');
-      queue.serve(item as Waiting);
+      queue.serve(item);
     }
     assert.equal(queue.next(LINE, nothing), undefined);
     assert.equal(queue.size, 0);

@@ -46,6 +46,8 @@ describe('gateway/waiting-room', () => {
   let clock: ManualClock;
   let place: Place;
   let room: WaitingRoom;
+  /** Of everybody who arrived. */
+  let outcomes: Map<string, Promise<void>>;
   /** Names of those that got a seat, in order. */
   let seated: string[];
   let seats: Map<string, Seat>;
@@ -53,6 +55,7 @@ describe('gateway/waiting-room', () => {
   beforeEach(() => {
     clock = new ManualClock();
     place = new Place();
+    outcomes = new Map();
     seated = [];
     seats = new Map();
     make();
@@ -70,16 +73,16 @@ describe('gateway/waiting-room', () => {
   }
 
   /** Enters one after another, and waits until all of them have had their first try. */
-  async function arrive(...names: string[]): Promise<Promise<void>[]> {
-    const entered: Promise<void>[] = [];
+  async function arrive(...names: string[]): Promise<void> {
     for (const name of names) {
       const entering = enter(name);
       entering.catch(() => undefined);
-      entered.push(entering);
+      outcomes.set(name, entering);
       await tick();
     }
-    return entered;
   }
+
+  const outcome = (name: string): Promise<void> => outcomes.get(name) as Promise<void>;
 
   const leave = async (name: string): Promise<void> => {
     seats.get(name)?.leave();
@@ -180,34 +183,34 @@ describe('gateway/waiting-room', () => {
   it('refuses with BUSY when as many wait as may, in all and of one client, naming required and available', async () => {
     make({ maxQueued: 3, maxQueuedPerClient: 2 });
     await arrive('x1', 'a1', 'a2');
-    const [third] = await arrive('a3');
-    await assert.rejects(third as Promise<void>, (err) => {
+    await arrive('a3');
+    await assert.rejects(outcome('a3'), (err) => {
       assert.ok(isMeshnetError(err, 'BUSY'));
       const { waiting, limit, requiredPositions, availablePositions, requiredSequences, availableSequences, retryAfterMs } = err.details;
       assert.deepEqual([waiting, limit, requiredPositions, availablePositions, requiredSequences, availableSequences, retryAfterMs],
         [2, 2, 100, 32, 1, 0, 5000]);
       return true;
     });
-    const [, second] = await arrive('b1', 'c1');
-    await assert.rejects(second as Promise<void>, (err) => isMeshnetError(err, 'BUSY') && err.details['limit'] === 3);
+    await arrive('b1', 'c1');
+    await assert.rejects(outcome('c1'), (err) => isMeshnetError(err, 'BUSY') && err.details['limit'] === 3);
     assert.equal(room.size, 3);
   });
 
   it('refuses at once when nobody may wait', async () => {
     make({ maxQueued: 0 });
-    const [, second] = await arrive('a1', 'b1');
-    await assert.rejects(second as Promise<void>, code('BUSY'));
+    await arrive('a1', 'b1');
+    await assert.rejects(outcome('b1'), code('BUSY'));
     assert.deepEqual(clock.pending, []);
   });
 
   it('gives up who has waited for too long, with what was missing, and frees the place', async () => {
-    const [, second] = await arrive('a1', 'b1');
+    await arrive('a1', 'b1');
     clock.advance(9999);
     await tick();
     assert.equal(room.size, 1);
     clock.advance(1);
     assert.equal(room.size, 0);
-    await assert.rejects(second as Promise<void>, (err) => {
+    await assert.rejects(outcome('b1'), (err) => {
       assert.ok(isMeshnetError(err, 'NO_CAPACITY'));
       assert.deepEqual([err.details['limitMs'], err.details['refused'], err.details['availableSequences'], err.details['retryAfterMs']],
         [10_000, 'NO_CAPACITY', 0, 5000]);
@@ -266,13 +269,13 @@ describe('gateway/waiting-room', () => {
   });
 
   it('passes on every other failure at once, and goes on with the next', async () => {
-    const [, second, third] = await arrive('a1', 'b1', 'c1');
+    await arrive('a1', 'b1', 'c1');
     place.fault = new MeshnetError('NO_ROUTE');
     clock.advance(100);
     await tick();
-    await assert.rejects(second as Promise<void>, code('NO_ROUTE'));
+    await assert.rejects(outcome('b1'), code('NO_ROUTE'));
     await tick();
-    await assert.rejects(third as Promise<void>, code('NO_ROUTE'));
+    await assert.rejects(outcome('c1'), code('NO_ROUTE'));
     await assert.rejects(enter('d1'), code('NO_ROUTE'));
     assert.equal(room.size, 0);
   });

@@ -181,10 +181,9 @@ describe('gateway/warm-sessions', () => {
     await warm.keep(other);
     const { promise: told, resolve: tell } = Promise.withResolvers<void>();
     other.route.close = async () => { await told; };
-    let stopped = false;
-    const stopping = warm.stop().then(() => { stopped = true; });
-    await new Promise(setImmediate);
-    assert.deepEqual([one.route.log.at(-1), stopped], ['close in order', false]);
+    const stopping = warm.stop();
+    const before = await Promise.race([stopping.then(() => 'stopped'), new Promise((resolve) => { setImmediate(resolve, 'stops'); })]);
+    assert.deepEqual([one.route.log.at(-1), before], ['close in order', 'stops']);
     tell();
     await stopping;
     await warm.keep(late);

@@ -22,7 +22,7 @@ function ratiosOf(lane: ConcurrencyLane): object {
       return gridRatios(lane, someRounds(lane));
     case 'long':
       return longRatios(lane, roundsOf<LongPart>({ undisturbed: PART, alone: PART, beside: PART }));
-    case 'warm':
+    default:
       return warmRatios(lane, roundsOf<WarmPart>({ second: PART, cold: PART }));
   }
 }

@@ -44,14 +44,13 @@ describe('bench/load/call', () => {
 
   it('asks for an answer that no end token ends, under the name of its client', async () => {
     const asked = Promise.withResolvers<[body: unknown, authorization: string | undefined]>();
-    answer = (request, response) => {
-      json(request).then((body) => {
-        asked.resolve([body, request.headers.authorization]);
-        response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({
-          choices: [{ text: 'xyz', finish_reason: 'length', logprobs: { tokens: ['x', 'y', 'z'] } }],
-        }));
-      }, asked.reject);
+    const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+      asked.resolve([await json(request), request.headers.authorization]);
+      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({
+        choices: [{ text: 'xyz', finish_reason: 'length', logprobs: { tokens: ['x', 'y', 'z'] } }],
+      }));
     };
+    answer = (request, response) => { respond(request, response).catch(asked.reject); };
     const call = ask({ stream: false });
     assert.deepEqual(await asked.promise, [
       { model: 'm', prompt: [300, 301], max_tokens: 3, temperature: 0, logit_bias: { 2: -100 }, logprobs: 0, stream: false },

@@ -11,7 +11,7 @@ function namesOf(lane: LoadLane): string[] {
       return Object.keys(stallRatios(STALL));
     case 'disconnect':
       return Object.keys(disconnectRatios(lane.phase, roundsOf({ mesh: { free_ms: 1 } })));
-    case 'overload':
+    default:
       return Object.keys(overloadRatios(OVERLOAD));
   }
 }

@@ -15,7 +15,7 @@ function planned(does: readonly Does[], more: Partial<LanesPlan<Does>> = {}): La
         case 'fails': return Promise.reject(new Error('no'));
         case 'is not allowed': return Promise.reject(new MeshnetError('CONFIG_INVALID', 'not here'));
         case 'has nothing': return Promise.resolve(undefined);
-        case 'measures': return Promise.resolve(aLane());
+        default: return Promise.resolve(aLane());
       }
     },
     recover: () => { plan.recovered++; return Promise.resolve(); },
