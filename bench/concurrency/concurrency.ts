@@ -1,7 +1,7 @@
 import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
-import { prepareModel, type Model } from '../mesh/model.ts';
+import { POSITIONS, prepareModel, type Model } from '../mesh/model.ts';
 import type { Network } from '../mesh/network.ts';
 import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
@@ -10,7 +10,7 @@ import { machine } from '../runner/machine.ts';
 import type { LaneProgress } from '../runner/progress.ts';
 import { DelayLine } from '../wan/delay-line.ts';
 import { runGrid } from './grid-lane.ts';
-import { contractLanes, laneKey, nameOf, POSITIONS, smokeLanes, work, type ConcurrencyLane } from './lanes.ts';
+import { contractLanes, laneKey, nameOf, smokeLanes, work, type ConcurrencyLane } from './lanes.ts';
 import { runLong } from './long-lane.ts';
 import { Rig } from './rig.ts';
 import { tableOf } from './table.ts';

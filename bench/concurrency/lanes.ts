@@ -1,6 +1,6 @@
 import { DELAYS_MS, LONG_PROMPT_DELAYS_MS, SECOND_TURN_DELAYS_MS, SESSIONS } from '../contract.ts';
 import type { Load } from '../mesh/measures.ts';
-import type { ModelName } from '../mesh/model.ts';
+import { POSITIONS, type ModelName } from '../mesh/model.ts';
 import { laneName, type LaneKey } from '../runner/lane-record.ts';
 
 /** One process with eight sessions, the same in stock llama.cpp, and the mesh with the lane's own sessions. */
@@ -41,9 +41,6 @@ export interface WarmLane {
 }
 
 export type ConcurrencyLane = GridLane | LongLane | WarmLane;
-
-/** Positions of one session at most. A tiny model decodes so fast that its sessions need more to outlast a prompt. */
-export const POSITIONS: Readonly<Record<ModelName, number>> = { '1b': 2048, generated: 4096 };
 
 /** The one process of the contract. */
 const ONE8: Load = { sessions: 8, prompt: 32, output: 32 };

@@ -1,5 +1,5 @@
 import { SESSIONS } from '../contract.ts';
-import type { Model } from '../mesh/model.ts';
+import { POSITIONS, type Model } from '../mesh/model.ts';
 import { openNetwork, placeOn, type Network } from '../mesh/network.ts';
 import { cellsOf, oneProcess, shardsAt } from '../mesh/systems.ts';
 import { prompts, WARM_UP } from '../runner/prompts.ts';
@@ -9,7 +9,7 @@ import type { MeshSystem } from '../systems/mesh-system.ts';
 import { stockProgram } from '../systems/native.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
-import { loadsOf, outlasting, POSITIONS, promptOf, type ConcurrencyLane } from './lanes.ts';
+import { loadsOf, outlasting, promptOf, type ConcurrencyLane } from './lanes.ts';
 
 /** The head's host, and the one process, have core 0; the tail's host has core 1. */
 export const NEAR_CORE = 0;

@@ -1,11 +1,12 @@
 import { setTimeout } from 'node:timers/promises';
 import { MeshnetError } from '../../src/errors.ts';
+import { POSITIONS } from '../mesh/model.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
 import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import type { Call } from './call.ts';
-import { laneKey, nameOf, POSITIONS, PROMPT, type DisconnectLane } from './lanes.ts';
+import { laneKey, nameOf, PROMPT, type DisconnectLane } from './lanes.ts';
 import type { LoadMesh } from './load-mesh.ts';
 import type { LoadShard } from './load-shard.ts';
 import { disconnectRatios } from './ratios.ts';

@@ -1,6 +1,7 @@
 import type { DISCONNECT_PHASES } from '../contract.ts';
 import type { Load } from '../mesh/measures.ts';
-import type { ModelName } from '../mesh/model.ts';
+import { POSITIONS, type ModelName } from '../mesh/model.ts';
+import { cellsTaken } from '../mesh/systems.ts';
 import { laneName, type LaneKey } from '../runner/lane-record.ts';
 import type { MeshShape, Room } from './load-mesh.ts';
 
@@ -41,16 +42,12 @@ export interface OverloadLane {
 
 export type LoadLane = StallLane | DisconnectLane | OverloadLane;
 
-/** Positions of one session at most. A tiny model decodes so fast that its sessions need more to outlast a window. */
-export const POSITIONS: Readonly<Record<ModelName, number>> = { '1b': 2048, generated: 4096 };
-/** What a long prompt leaves of them. */
+/** Positions of a session that a long prompt leaves. */
 export const LEFT = 16;
 /** Of every other prompt. */
 export const PROMPT = 32;
 /** Places for sessions, where a client leaves. */
 export const PLACES = 2;
-/** Cells are counted in blocks of so many; a session gets whole ones. */
-const CELL_BLOCK = 32;
 /** Of the gateway, in an overload: who waits for longer than an answer or two takes is told to come back. */
 const QUEUE_MS = 10_000;
 
@@ -104,8 +101,8 @@ export function shapeOf(lane: LoadLane): MeshShape {
   }
 }
 
-function roomFor({ sessions, prompt, output }: Load): Room {
-  return { sequences: sessions, cells: sessions * Math.ceil((prompt + output) / CELL_BLOCK) * CELL_BLOCK };
+function roomFor(load: Load): Room {
+  return { sequences: load.sessions, cells: cellsTaken(load) };
 }
 
 /** The fields that name a lane in the record. */

@@ -18,6 +18,8 @@ const START_MS = 300_000;
 /** From the last session's end. */
 const REST_MS = 60_000;
 const LOOK_EVERY_MS = 100;
+/** Sessions rest for so long behind their answers, and are gone when somebody looks for what was left. */
+const WARM_REST_MS = 2000;
 const LOOPBACK = '/ip4/127.0.0.1/tcp/0';
 const MODEL = 'bench';
 /** Shows that there is a route. */
@@ -135,7 +137,8 @@ export class LoadMesh {
   async #start(file: string, { tails, head, tail, api }: MeshShape, signal: AbortSignal): Promise<void> {
     const model = await configuredModels(loadConfig({ cacheDir: this.#cache })).resolve(file, { signal });
     const settings = path.join(this.#root, 'gateway.toml');
-    await writeFile(settings, ['[api]', ...Object.entries(api).map(([name, value]) => `${name} = ${value}`), ''].join('\n'));
+    const ofApi = Object.entries(api).map(([name, value]) => `${name} = ${value}`);
+    await writeFile(settings, ['[api]', ...ofApi, '[warm]', `restMs = ${WARM_REST_MS}`, ''].join('\n'));
     this.#gateway = await this.#node('gateway', [
       '--config', settings, '--use', `${MODEL}=${Buffer.from(model.digest).toString('hex')}`,
     ], signal);

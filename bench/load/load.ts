@@ -1,13 +1,13 @@
 import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
-import { prepareModel, type Model } from '../mesh/model.ts';
+import { POSITIONS, prepareModel, type Model } from '../mesh/model.ts';
 import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { runLanes } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import type { LaneProgress } from '../runner/progress.ts';
 import { runDisconnect } from './disconnect-lane.ts';
-import { contractLanes, laneKey, nameOf, POSITIONS, shapeOf, smokeLanes, work, type LoadLane } from './lanes.ts';
+import { contractLanes, laneKey, nameOf, shapeOf, smokeLanes, work, type LoadLane } from './lanes.ts';
 import { LoadMesh } from './load-mesh.ts';
 import { runOverload } from './overload-lane.ts';
 import { runStall } from './stall-lane.ts';

@@ -8,6 +8,9 @@ const MAX_WIDTH = 1_048_576;
 /** `generated` is the tiny model of a smoke run. */
 export type ModelName = '1b' | 'generated';
 
+/** Positions of one session at most. A tiny model decodes so fast that its sessions need more to outlast what happens beside them. */
+export const POSITIONS: Readonly<Record<ModelName, number>> = { '1b': 2048, generated: 4096 };
+
 export interface Model {
   /** For people. */
   readonly name: string;

@@ -20,9 +20,14 @@ export interface Capacity {
   readonly sessions: number;
 }
 
+/** KV cells that so many sessions take. */
+export function cellsTaken({ sessions, prompt, output }: Load): number {
+  return sessions * Math.ceil((prompt + output) / CELL_BLOCK) * CELL_BLOCK;
+}
+
 /** Twice what the sessions need: one that is over holds its cells until its release has arrived. */
-export function cellsOf({ sessions, prompt, output }: Load): number {
-  return 2 * sessions * Math.ceil((prompt + output) / CELL_BLOCK) * CELL_BLOCK;
+export function cellsOf(load: Load): number {
+  return 2 * cellsTaken(load);
 }
 
 /** The whole model in one process on one core. */

@@ -60,7 +60,7 @@ const loadRatios = [
 
 const concurrencyRatios = !withLine ? [] : [
   'mesh8_over_one8_0ms', 'jain_mesh8_0ms', 'one8_over_stock8', 'mesh1_over_one8_5ms', 'delay_law_5ms',
-  'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_0ms',
+  'decoders_p95_over_undisturbed_0ms', 'long_first_token_over_alone_0ms', 'second_turn_ttft_over_cold_0ms',
 ];
 
 /** Every benchmark, and the ratios of its smoke run. */

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import {
-  contractLanes, laneKey, loadsOf, nameOf, outlasting, POSITIONS, promptOf, smokeLanes, work, type ConcurrencyLane, type GridLane,
+  contractLanes, laneKey, loadsOf, nameOf, outlasting, promptOf, smokeLanes, work, type ConcurrencyLane, type GridLane,
   type LongLane, type WarmLane,
 } from '../../../bench/concurrency/lanes.ts';
 import { gridRatios, longRatios, warmRatios, type LongPart, type WarmPart } from '../../../bench/concurrency/ratios.ts';
 import { DELAYS_MS, SECOND_TURN_DELAYS_MS, SESSIONS, THRESHOLDS } from '../../../bench/contract.ts';
+import { POSITIONS } from '../../../bench/mesh/model.ts';
 import { roundsOf, someRounds } from './some-rounds.ts';
 
 const LONG = contractLanes().filter((lane): lane is LongLane => lane.kind === 'long');

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { THRESHOLDS } from '../../../bench/contract.ts';
 import { compare } from '../../../bench/judging/compare.ts';
 import type { Figure } from '../../../bench/runner/lane-record.ts';
 import { flatRatios, type BenchRecord } from '../../../bench/runner/record.ts';
@@ -53,6 +54,17 @@ describe('bench/judging/compare', () => {
     assert.deepEqual(Object.values(verdicts(of(1), of(0.5))), [
       ...costs.map(() => 'holds'), ...gains.map(() => 'fails'),
     ]);
+  });
+
+  it('agrees with the contract which way is better', () => {
+    const bounds = THRESHOLDS.flatMap(({ bounds = [] }) => bounds);
+    const of = (figure: number): BenchRecord => {
+      const ratios = Object.fromEntries(bounds.map(({ figure: name }) => [name, figure]));
+      return aRecord({ lanes: [aLane({ ratios })], ratios });
+    };
+    const costs = new Set(bounds.filter(({ atMost }) => atMost !== undefined).map(({ figure }) => figure));
+    const worse = compare(of(0.5), of(1)).changes.filter(({ verdict }) => verdict === 'fails').map(({ name }) => name);
+    assert.deepEqual(worse.toSorted(), [...costs].toSorted());
   });
 
   it('judges no ratio of a lane that was disturbed, then or now, and none of a smoke run', () => {
