@@ -133,6 +133,8 @@ export const TIMES = Object.freeze({
   turnIdleMs: 60_000,
   /** Close on the entry seam and Release. */
   closeMs: 5000,
+  /** The answer of a stage that a session at rest is to go on at; one that is slower is worth a new route. */
+  resumeMs: 3000,
   /** New routes avoid a shard that failed for this long. */
   evictMs: 60_000,
   /** Manifest and header of a model from its holders. */

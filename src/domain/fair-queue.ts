@@ -1,10 +1,3 @@
-import type { ErrorCode } from '../errors.ts';
-
-/** Refusals that the end of somebody else's session may change: worth waiting for. */
-export const NO_ROOM: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED', 'DRAINING',
-]);
-
 /** One who waits. */
 export interface Waiting {
   readonly client: string;

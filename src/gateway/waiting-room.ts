@@ -1,4 +1,5 @@
-import { FairQueue, NO_ROOM, type Waiting } from '../domain/fair-queue.ts';
+import { FairQueue, type Waiting } from '../domain/fair-queue.ts';
+import { NO_ROOM } from '../domain/refusals.ts';
 import { MeshnetError, toMeshnetError, type ErrorDetails } from '../errors.ts';
 import { systemClock, type Clock } from '../net/clock.ts';
 import { abortError } from '../net/wait.ts';

@@ -45,7 +45,7 @@ export class Consumer {
         .filter(({ advertisement }) => Buffer.compare(advertisement.modelDigest, modelDigest) === 0).map(offerOf),
     }, { lookupMs: TIMES.findProvidersMs, peerMs: TIMES.peerAnswerMs, evictMs: TIMES.evictMs });
     const opener = new RouteOpener({ admissions, bridge: dialer, peerId: context.host.peerId }, {
-      answerMs: TIMES.peerAnswerMs, closeMs: TIMES.closeMs, idleMs: TIMES.turnIdleMs,
+      answerMs: TIMES.peerAnswerMs, resumeMs: TIMES.resumeMs, closeMs: TIMES.closeMs, idleMs: TIMES.turnIdleMs,
     });
     this.#router = new Router({ finder, opener }, { openMs: TIMES.routeOpenMs });
     this.#warm = new WarmSessions(context.config.warm);

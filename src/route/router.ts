@@ -1,6 +1,6 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
+import { NO_ROOM } from '../domain/refusals.ts';
 import { candidateId, type Stage } from '../domain/route.ts';
-import { NO_ROOM } from '../domain/fair-queue.ts';
 import { isMeshnetError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
 import { abortError } from '../net/wait.ts';
 import type { Finder } from './finder.ts';
