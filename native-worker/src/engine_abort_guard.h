@@ -1,11 +1,11 @@
-// AbortGuard: while one lives, a failed assertion of ggml is an exception, so that what a peer sent ends its lane and
-// not the worker. Threads: any, several guards at a time; ggml keeps one callback for the process, and the last guard
-// puts the old one back.
+// AbortGuard: while a thread holds one, a failed assertion of ggml on that thread is an exception, so that what a peer
+// sent ends its lane and not the worker. Threads: any, each for itself. On all others a failed assertion ends the process
+// as ever: an exception out of a decode would leave the threads that compute with it waiting for one that is gone.
 #pragma once
 
 #include <ggml.h>
 
-#include <mutex>
+#include <cstdio>
 #include <stdexcept>
 
 namespace meshnet {
@@ -13,21 +13,22 @@ namespace meshnet {
 class AbortGuard {
  public:
   AbortGuard() {
-    const std::lock_guard lock(mutex_);
-    if (n_guards_++ > 0) return;
-    previous_ = ggml_set_abort_callback([](const char * what) { throw std::runtime_error(what); });
+    // ggml keeps one callback for the process.
+    [[maybe_unused]] static const ggml_abort_callback_t before = ggml_set_abort_callback(OnAbort);
+    n_held_++;
   }
-  ~AbortGuard() {
-    const std::lock_guard lock(mutex_);
-    if (--n_guards_ == 0) ggml_set_abort_callback(previous_);
-  }
+  ~AbortGuard() { n_held_--; }
   AbortGuard(const AbortGuard &) = delete;
   AbortGuard & operator=(const AbortGuard &) = delete;
 
  private:
-  static inline std::mutex mutex_;
-  static inline int n_guards_ = 0;
-  static inline ggml_abort_callback_t previous_ = nullptr;
+  // ggml ends the process when this returns.
+  static void OnAbort(const char * what) {
+    if (n_held_ > 0) throw std::runtime_error(what);
+    std::fprintf(stderr, "%s\n", what);
+  }
+
+  static inline thread_local int n_held_ = 0;
 };
 
 }  // namespace meshnet
