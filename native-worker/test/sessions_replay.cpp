@@ -172,7 +172,7 @@ void Replay::CheckAnswers() const {
     for (const PlayedTurn & turn : session.turns) {
       std::vector<int32_t> tokens;
       if (const auto draws = draws_.find({session.session, turn.turn.turn()}); draws != draws_.end()) {
-        for (const Draw & draw : draws->second) tokens.push_back(draw.token);
+        for (const DrawnRow & draw : draws->second) tokens.push_back(draw.token);
       }
       // A session that was ended under way has not got all that was drawn.
       const bool ended = turn.finish == seam::v1::FINISH_UNSPECIFIED;

@@ -20,13 +20,13 @@
 namespace meshnet {
 
 // What the tail drew, and from what.
-struct Draw {
+struct DrawnRow {
   int32_t token = -1;
   std::vector<float> logits;
 };
 // By session and turn; in order.
 using TurnKey = std::pair<std::string, uint32_t>;
-using Draws = std::map<TurnKey, std::vector<Draw>>;
+using Draws = std::map<TurnKey, std::vector<DrawnRow>>;
 
 class Replay {
  public:

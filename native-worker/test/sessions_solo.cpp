@@ -20,7 +20,7 @@ class Soloist {
     held_ = 0;
   }
 
-  void Play(const PlayedSession & session, const PlayedTurn & turn, const std::vector<Draw> & draws) {
+  void Play(const PlayedSession & session, const PlayedTurn & turn, const std::vector<DrawnRow> & draws) {
     const std::string name = "session " + std::to_string(session.id) + ", turn " + std::to_string(turn.turn.turn());
     const auto start = static_cast<int32_t>(turn.turn.start());
     Status status = start < held_ ? shard_->Truncate(0, start) : Status::Ok();
@@ -48,7 +48,7 @@ class Soloist {
     return {};
   }
 
-  void Compare(const PlayedSession & session, const PlayedTurn & turn, const Draw & draw, const std::string & name) {
+  void Compare(const PlayedSession & session, const PlayedTurn & turn, const DrawnRow & draw, const std::string & name) {
     float difference = 0;
     for (size_t v = 0; v < draw.logits.size(); v++) {
       difference = std::max(difference, std::fabs(draw.logits[v] - logits_[v]));
@@ -77,7 +77,7 @@ class Soloist {
 SoloResult CheckSolo(const RingOptions & options, const std::vector<PlayedSession> & sessions, const Draws & draws,
                      Findings * findings) {
   Soloist soloist(options, findings);
-  const std::vector<Draw> none;
+  const std::vector<DrawnRow> none;
   for (const PlayedSession & session : sessions) {
     soloist.Begin();
     for (const PlayedTurn & turn : session.turns) {
