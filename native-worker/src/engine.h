@@ -82,8 +82,8 @@ class Engine {
   // Reserves cells for `positions` and a sequence id. kNoCapacity (message names required and available), kLaneExists,
   // kEpochStale (a higher epoch of the session is known), kLimitExceeded.
   Status Admit(const LaneParams & params);
-  // Gives a lane more positions: `positions` in all, for turns that are delivered after this. kLaneNotOpen, kNoCapacity:
-  // nothing has changed.
+  // Gives a lane more positions: `positions` in all, for turns that are delivered after this. kLaneNotOpen,
+  // kNoCapacity: nothing has changed.
   Status Extend(const LaneKey & key, uint32_t positions);
   // Ends the lane and frees what it holds. Other stages are told by an Error frame kCancelled when a turn was running.
   void Release(const LaneKey & key, const Status & why);

@@ -55,6 +55,7 @@ Status Lane::OnTurn(Frame frame, uint64_t now_us) {
   branch_ = branch;
   last_turn_ = turn.turn();
   next_pos_ = kv_pos_;
+  end_pos_ = spec_.params.positions;
   generated_ = 0;
   cancelled_ = false;
   turn_.Begin(turn);
@@ -131,7 +132,7 @@ Status Lane::CheckRun(const Frame & frame) const {
   }
   const uint64_t end = uint64_t{frame.pos()} + frame.n_tokens();
   if (frame.n_tokens() == 0) return {Code::kMalformed, "a run without positions"};
-  if (end > spec_.params.positions) return {Code::kPositionInvalid, "the run leaves the granted positions"};
+  if (end > end_pos_) return {Code::kPositionInvalid, "the run leaves the granted positions"};
   if (frame.phase() == PHASE_PREFILL) {
     if (end > turn_.prompt_end()) return {Code::kPositionInvalid, "prefill beyond the prompt"};
     return {};
@@ -171,7 +172,7 @@ Status Lane::OnLoop(Frame frame, uint64_t now_us) {
     token_group_ = group;
     ready_us_ = now_us;
     waiting_since_us_ = 0;
-    if (pos >= spec_.params.positions) return {Code::kPositionInvalid, "the tail went on without a position left"};
+    if (pos >= end_pos_) return {Code::kPositionInvalid, "the tail went on without a position left"};
   }
   return ports.Send(Port::kUp, std::move(frame));
 }

@@ -72,7 +72,7 @@ class Lane {
   // The other side closed in order. kStreamEnded: in the middle of something.
   Status OnClosed(Port from, uint64_t now_us);
 
-  // The session may use so many positions from now on; never fewer than before.
+  // Turns from now on may use so many positions; never fewer than before.
   void Extend(uint32_t positions) { spec_.params.positions = std::max(spec_.params.positions, positions); }
 
   // The lane is about to end: nobody need wait for what it would have run.
@@ -147,6 +147,7 @@ class Lane {
   uint32_t last_turn_ = 0;
   uint32_t kv_pos_ = 0;     // positions that the shard holds
   uint32_t next_pos_ = 0;   // of the session, where a new turn may start at most
+  uint32_t end_pos_ = 0;    // of this turn; fixed when it begins, because not all stages hear of an Extend at once
   uint32_t generated_ = 0;  // tokens of this turn
   bool cancelled_ = false;  // head: Cancel is on its way to the tail
   bool closing_ = false;

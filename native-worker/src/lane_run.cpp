@@ -130,7 +130,7 @@ Status Lane::Announce(const LaneRun & run, const TickTimes & times, Emission * o
   out->ignore_end = turn.ignore_end();
   if (generated_ >= turn.max_tokens()) {
     out->limit = seam::v1::FINISH_MAX_TOKENS;
-  } else if (kv_pos_ >= spec_.params.positions) {
+  } else if (kv_pos_ >= end_pos_) {
     out->limit = seam::v1::FINISH_CONTEXT_FULL;
   }
   return {};

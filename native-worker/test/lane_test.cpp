@@ -482,6 +482,19 @@ TEST(Lane, ClosesWhenIdleAndCancelsFirstWhenNot) {
   EXPECT_EQ(cut.lane->OnClosed(Port::kDown, 1).code(), Code::kStreamEnded);
 }
 
+TEST(TailLane, EndsATurnWhereItCouldWhenItBegan) {
+  Tail t;
+  ASSERT_TRUE(t.Turn(1, 0, 31, 1).ok());
+  ASSERT_TRUE(t.Ids(1, 31).ok());
+  ASSERT_TRUE(t.Activation(PHASE_PREFILL, 0, 31, 1).ok());
+  for (int i = 0; i < 4; i++) t.Run(6);
+  t.lane->Extend(64);  // the head may not have heard of it
+  ASSERT_TRUE(t.Activation(PHASE_DECODE, 31, 1, 1).ok());
+  t.Run(7);
+  EXPECT_EQ(t.Take(), (Log{"up: loop 31=6 b1", "up: loop 32=7 finish 3 b1"}));
+  ASSERT_TRUE(t.Turn(2, 32, 32, 2).ok());
+}
+
 TEST(TailLane, RunsNothingWhileItsTokenIsDrawn) {
   Tail t;
   ASSERT_TRUE(t.Turn(1, 0, 4, 1).ok());
