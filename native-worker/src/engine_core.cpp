@@ -215,6 +215,8 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
           load.pace = &pace_;
           lost_us = std::min(lost_us, lost);
         }
+        // Only one stage is head and tail. Drawing mostly takes less than a tick; for longer nobody is held up.
+        if (info.is_tail && lane.in_ring()) load.back_us = std::max(load.back_us, lane.sent_us() + decode_us_);
       }
       if (lane.in_ring()) away.insert(lane.sent_group());
       auto candidate = lane.Ready();

@@ -125,8 +125,12 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   if (load.pace != nullptr) {
-    // A tick of prefill alone would make a group late that is about to be whole.
-    left = gathering && n_decode == 0 ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), load.n_stages, left);
+    // A tick of prefill alone would make those late that are about to be here: a group that is nearly whole, and where
+    // one stage is all, whoever is away. Its cost would come on top of the prefill that ticks of decoding have in them.
+    const bool back_soon = load.back_us > now_us;
+    if (back_soon) schedule.wake_us = std::min(schedule.wake_us, load.back_us);
+    const bool awaited = n_decode == 0 && (gathering || back_soon);
+    left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), load.n_stages, left);
   } else {
     left = std::min(left, load.alone_rows);
   }

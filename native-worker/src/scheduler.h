@@ -68,6 +68,7 @@ struct RingLoad {
   // Of prefill, while somebody waits for tokens; nullptr: nobody does.
   const PrefillPace * pace = nullptr;
   uint32_t alone_rows = UINT32_MAX;  // of prefill, while nobody does
+  uint64_t back_us = 0;              // by then lanes should be back whose tokens are drawn beside this only stage
   uint32_t cap = 0;                  // lanes of a tick, from what was measured; 0, or above it: DecodeCap
 };
 
@@ -75,8 +76,8 @@ struct RingLoad {
 // up to the four rows that the kernels like where that leaves a group for every stage.
 uint32_t DecodeCap(const RingLoad & load);
 
-// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Where not
-// all fit, every client has one lane in it before anybody has a second. Lanes that went round as one group are waited
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Where
+// not all fit, every client has one lane in it before anybody has a second. Lanes that went round as one group are waited
 // for, wait_us at most. Groups that have come apart grow together again: while every stage has one to work on, fewer
 // lanes than the cap wait for others that come back, two ticks at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,

@@ -126,9 +126,12 @@ void TickRunner::DrawInPool(std::span<TickLane> lanes, std::span<const size_t> l
   for (size_t i = 0; i < lanes.size(); i++) {
     TickLane & lane = lanes[i];
     if (!lane.run.wants_logits) continue;
-    const LaneKey & key = lane.lane->spec().params.key;
-    Draw draw{.id = ++n_draws_, .lane = key, .sampler = lane.sampler, .logits = {}, .pos = 0, .emission = {}};
-    draw.pos = lane.lane->kv_pos();
+    Draw draw{.id = ++n_draws_,
+              .lane = lane.lane->spec().params.key,
+              .sampler = lane.sampler,
+              .logits = {},
+              .pos = lane.lane->kv_pos(),
+              .emission = {}};
     lane.status = Guarded(Code::kInternal, [&] {
       const auto logits = LogitsOf(last_rows[i]);
       draw.logits.assign(logits.begin(), logits.end());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "prefill_pace.h"
+
 namespace meshnet {
 namespace {
 
@@ -119,6 +121,24 @@ TEST(ScheduleHead, LimitsPromptsThatNobodyWaitsBehind) {
   const auto picks = ScheduleHead(all, load, {}, 64, 100, 1000).picks;
   ASSERT_EQ(picks.size(), 2U);
   EXPECT_EQ(picks[0].rows + picks[1].rows, 40U);
+}
+
+TEST(ScheduleHead, HoldsPrefillBackWhileTokensAreDrawnBesideTheOnlyStage) {
+  PrefillPace pace;
+  pace.Ran(0, 100, 10'000);
+  pace.Ran(1, 0, 10'000);
+  RingLoad load = Load(2, 1);
+  load.pace = &pace;
+  load.away = 1;
+  load.step_us = 20;
+  load.back_us = 150;
+  std::vector<Candidate> all = {Prefill(0, 30)};
+  auto schedule = ScheduleHead(all, load, {}, 64, 149, 1000);
+  EXPECT_TRUE(schedule.picks.empty());
+  EXPECT_EQ(schedule.wake_us, 150U);
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 150, 1000).picks.size(), 1U);
+  all.push_back(Decode(1, {}, 100));
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, 149, 1000).picks.size(), 2U);
 }
 
 TEST(ScheduleLater, RunsOneGroupWholeAndNeverMergesTwo) {

@@ -48,7 +48,8 @@ class Soloist {
     return {};
   }
 
-  void Compare(const PlayedSession & session, const PlayedTurn & turn, const DrawnRow & draw, const std::string & name) {
+  void Compare(const PlayedSession & session, const PlayedTurn & turn, const DrawnRow & draw,
+               const std::string & name) {
     float difference = 0;
     for (size_t v = 0; v < draw.logits.size(); v++) {
       difference = std::max(difference, std::fabs(draw.logits[v] - logits_[v]));
