@@ -2,7 +2,7 @@ import type { SpeedLane, SystemName } from '../../../bench/gate5/lanes.ts';
 import type { Measures, Rounds } from '../../../bench/runner/rounds.ts';
 
 const MEASURES: Measures = {
-  decode: 10, prefill: 100, step_p50_ms: 100, memory_over_bound: 0.5,
+  decode: 10, prefill: 100, step_p50_ms: 100, paused_step_p50_ms: 100, memory_over_bound: 0.5,
   line_bytes: 9000, seam_bytes: 8300, seam_messages_per_microbatch: 1, logits_bytes: 0, n_embd: 2048,
 };
 
