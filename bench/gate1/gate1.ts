@@ -2,7 +2,7 @@ import os from 'node:os';
 import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
-import { laneName, type LaneKey, type LaneRecord } from '../runner/lane-record.ts';
+import { asRecorded, laneName, type LaneKey, type LaneRecord } from '../runner/lane-record.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
 import { flatRatios } from '../runner/record.ts';
@@ -61,14 +61,17 @@ export const gate1: Bench = async (options: BenchOptions) => {
     try {
       if (item.question !== undefined) {
         if (item.question === 'agreement' || reference !== undefined) {
-          measured.push(await answer(item.question, { ...parts, signal, say: steps.say }));
+          const { record, engine } = await answer(item.question, { ...parts, signal, say: steps.say });
+          engines['f32'] = engine;
+          measured.push(asRecorded(record));
         }
         steps.progress(1, 1);
         continue;
       }
       const { record, started } = await runLane(item.lane, systemsOf(item.lane, parts), { smoke, signal, ...steps });
       Object.assign(engines, Object.fromEntries(Object.entries(started).map(([name, { engine }]) => [name, engine])));
-      measured.push({ ...record, ...(await limitsOf(item.lane, { record, weights: parts.weights, machine: limits })) });
+      const more = await limitsOf(item.lane, { record, weights: parts.weights, machine: limits });
+      measured.push(asRecorded({ ...record, ...more }));
     } catch (err) {
       if (smoke) {
         throw err;
@@ -85,7 +88,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
     ratios: flatRatios(lanes),
     context: {
       machine: machine(),
-      engine: engines['f16'] ?? 'none',
+      engine: engines['f16'] ?? engines['f32'] ?? 'none',
       threads: cores.length,
       model: [...weights.keys()].join(', '),
       engines,

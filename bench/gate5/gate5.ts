@@ -1,7 +1,7 @@
 import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
-import type { LaneRecord } from '../runner/lane-record.ts';
+import { asRecorded, type LaneRecord } from '../runner/lane-record.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress, type LaneProgress } from '../runner/progress.ts';
 import { flatRatios } from '../runner/record.ts';
@@ -36,7 +36,7 @@ export const gate5: Bench = async (options: BenchOptions) => {
       const steps = progress.lane(i);
       try {
         signal.throwIfAborted();
-        lanes.push(await run.lane(lane, steps));
+        lanes.push(asRecorded(await run.lane(lane, steps)));
       } catch (err) {
         const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
         if (smoke && code !== 'CONFIG_INVALID') {
@@ -51,12 +51,12 @@ export const gate5: Bench = async (options: BenchOptions) => {
   } finally {
     await run.stop();
   }
-  const { network, started } = run.facts;
+  const { network, started, engine } = run.facts;
   return {
     bench: 'gate5',
     ratios: flatRatios(lanes),
     context: {
-      machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network,
+      machine: machine(), engine: started['ours']?.engine ?? engine, threads: 1, model: model.name, ubatch: UBATCH, network,
       started, skipped,
     },
     lanes,
@@ -90,17 +90,26 @@ interface RunParts {
   readonly speedLanes: readonly SpeedLane[];
 }
 
+interface Facts {
+  readonly network: Rig['network']['facts'];
+  readonly started: Rig['started'];
+  /** Of the shards of the fit lane. */
+  readonly engine: string;
+}
+
 /** The rig of the speed lanes, started when the first of them begins, and started again after one has failed. */
 class Run {
   readonly #parts: RunParts;
   #rig: Rig | undefined;
-  #facts: { network: Rig['network']['facts']; started: Rig['started'] } = { network: {}, started: {} };
+  #facts: Facts = { network: {}, started: {}, engine: 'none' };
+  /** Why nothing more is measured: what ran before still runs. */
+  #left: string | undefined;
 
   constructor(parts: RunParts) {
     this.#parts = parts;
   }
 
-  get facts(): { readonly network: Rig['network']['facts']; readonly started: Rig['started'] } {
+  get facts(): Facts {
     return this.#facts;
   }
 
@@ -108,7 +117,13 @@ class Run {
     const { model, limits, options: { smoke, signal } } = this.#parts;
     if (lane.kind === 'fit') {
       await this.stop();
-      const record = await runFit(lane, { model: model.file, signal, say: steps.say });
+    }
+    if (this.#left !== undefined) {
+      throw new MeshnetError('INTERNAL', `something of an earlier lane still runs: ${this.#left}`);
+    }
+    if (lane.kind === 'fit') {
+      const { record, engine } = await runFit(lane, { model: model.file, signal, say: steps.say });
+      this.#facts = { ...this.#facts, engine };
       steps.progress(1, 1);
       return record;
     }
@@ -118,16 +133,26 @@ class Run {
       : { ...record, limits: await limitsOf(lane, { record, file: model.file, machine: limits }) };
   }
 
+  /** What was measured is not lost with what does not stop; but nothing more is measured beside that. */
   async stop(): Promise<void> {
     const rig = this.#rig;
     this.#rig = undefined;
-    await rig?.stop();
+    try {
+      await rig?.stop();
+    } catch (err) {
+      const { smoke, say } = this.#parts.options;
+      if (smoke) {
+        throw err;
+      }
+      this.#left = toMeshnetError(err).message;
+      say(`could not be stopped: ${this.#left}`);
+    }
   }
 
   async #started({ say }: LaneProgress): Promise<Rig> {
     const { model, speedLanes, options: { signal } } = this.#parts;
     this.#rig ??= await Rig.start(speedLanes, { model, say, signal });
-    this.#facts = { network: this.#rig.network.facts, started: this.#rig.started };
+    this.#facts = { ...this.#facts, network: this.#rig.network.facts, started: this.#rig.started };
     return this.#rig;
   }
 }
