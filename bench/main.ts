@@ -1,13 +1,14 @@
 import yargs from 'yargs';
-import { EXIT, exitCodeOf, onFailure } from '../src/cli/output.ts';
+import { EXIT, exitCodeOf, interruptSignal, onFailure } from '../src/cli/output.ts';
 import { formatError, MeshnetError } from '../src/errors.ts';
 import type { Bench } from './bench.ts';
 import { compare } from './judging/compare.ts';
-import { judgement, recordsOf } from './judging/judge.ts';
+import { judgement, judgementOfRun, recordsOf } from './judging/judge.ts';
 import { united } from './judging/usable-records.ts';
 import { picturesOf } from './pictures/pictures.ts';
 import { laneName, valueOf } from './runner/lane-record.ts';
-import { appendRecord, isSmoke, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
+import { commit } from './runner/machine.ts';
+import { appendRecord, assertAppendable, isSmoke, readRecords, recordOf, type BenchRecord } from './runner/record.ts';
 
 /** Loaded when it is asked for: judging needs none of what runs. */
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
@@ -31,11 +32,15 @@ interface RunOptions {
 
 const print = (lines: readonly string[]): void => { process.stdout.write(lines.map((line) => `${line}\n`).join('')); };
 
-/** @returns whether everything that was judged holds */
-async function runBench(name: string, options: RunOptions, signal: AbortSignal): Promise<boolean> {
+/** @returns the exit code */
+async function runBench(name: string, options: RunOptions, signal: AbortSignal): Promise<number> {
   const pattern = patternOf(options.lanes ?? '');
-  // Read before it runs: what is wrong with the file is told at once, and `--out` may name the same one.
+  // Looked at before it runs: what is wrong with a file is told at once, and `--out` may name the one of `--compare`.
   const old = options.compare === undefined ? undefined : recordedOf(options.compare, name);
+  if (options.out !== undefined) {
+    assertAppendable(options.out);
+  }
+  const checkout = commit();
   const bench = await (BENCHES[name] as () => Promise<Bench>)();
   const result = await bench({
     smoke: options.smoke, signal,
@@ -43,19 +48,38 @@ async function runBench(name: string, options: RunOptions, signal: AbortSignal):
     wants: (key) => pattern.test(laneName(key)),
   });
   print(result.table);
-  const record = recordOf({ ...result, context: { ...result.context, smoke: options.smoke } });
-  if (options.out !== undefined) {
-    appendRecord(options.out, record);
+  const record = recordOf({ ...result, commit: checkout, context: { ...result.context, smoke: options.smoke } });
+  if (record.lanes.length === 0 && !options.smoke) {
+    process.stderr.write('nothing was measured, and nothing is recorded\n');
+    return signal.aborted ? EXIT.interrupted : EXIT.failed;
   }
-  await drawInto(options.pictures, [record]);
+  if (options.out !== undefined) {
+    keep(options.out, record);
+  }
+  const judged = options.smoke ? undefined : judgementOfRun(record);
+  // Gate 1 ends with its decision, and what it was made of.
+  print(name === 'gate1' ? [] : judged?.lines ?? []);
   const comparison = old === undefined ? undefined : compare(old, record);
   print(comparison?.lines ?? []);
+  await drawInto(options.pictures, [record]);
   if (options.json) {
     const { bench, ratios, context } = record;
     const medians = Object.fromEntries(Object.entries(ratios).map(([key, figure]) => [key, valueOf(figure)]));
     print([JSON.stringify({ bench, ratios: medians, context })]);
   }
-  return comparison?.changes.every(({ verdict }) => verdict !== 'fails') ?? true;
+  const holds = (judged?.holds ?? true) && (comparison?.holds ?? true);
+  // What was measured before Ctrl-C is in the record; the run was not done all the same.
+  return signal.aborted ? EXIT.interrupted : holds || !options.strict ? EXIT.ok : EXIT.failed;
+}
+
+/** What cannot be written is told, not lost. */
+function keep(file: string, record: BenchRecord): void {
+  try {
+    appendRecord(file, record);
+  } catch (err) {
+    process.stderr.write(`${JSON.stringify(record)}\n`);
+    throw new MeshnetError('INTERNAL', `the record above was not written: ${String(err)}`, { details: { file }, cause: err });
+  }
 }
 
 function patternOf(lanes: string): RegExp {
@@ -86,24 +110,22 @@ interface JudgeOptions {
   readonly files: readonly string[];
   readonly json: boolean;
   readonly pictures?: string | undefined;
+  readonly strict: boolean;
 }
 
-/** @returns whether everything that was judged holds */
-async function judgeFiles({ files, json, pictures }: JudgeOptions): Promise<boolean> {
+/** @returns the exit code */
+async function judgeFiles({ files, json, pictures, strict }: JudgeOptions): Promise<number> {
   const records = recordsOf(files);
-  const { verdicts, lines } = judgement(records);
+  const { verdicts, holds, lines } = judgement(records);
   print(lines);
   await drawInto(pictures, united(records));
   if (json) {
     print([JSON.stringify({ verdicts })]);
   }
-  return verdicts.every(({ verdict }) => verdict !== 'fails');
+  return holds || !strict ? EXIT.ok : EXIT.failed;
 }
 
-const stop = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) {
-  process.once(name, () => { stop.abort(new MeshnetError('CANCELLED', `stopped by ${name}`)); });
-}
+const signal = interruptSignal();
 
 /** 0 unless `--strict` and something fails, or the run itself does. */
 let exitCode = 0;
@@ -112,11 +134,11 @@ try {
     .scriptName('npm run bench --')
     .usage('$0 NAME [options]\n\nRuns one benchmark, or judges records. Nothing else should run beside it.')
     .option('json', { type: 'boolean', default: false, describe: 'End with one line of JSON' })
-    .option('strict', { type: 'boolean', default: false, describe: 'Exit code 1 when a threshold or --compare fails' })
+    .option('strict', { type: 'boolean', default: false, describe: 'Exit code 1 when a threshold or --compare fails, or compares nothing' })
     .option('pictures', { type: 'string', describe: 'Draw the results into this folder, as SVG and PNG' })
     .command('judge [files..]', 'Judges records by bench/CONTRACT.md; without files all of bench/results', (command) => command
       .positional('files', { type: 'string', array: true, default: [] as string[] }), async (argv) => {
-      exitCode = await judgeFiles(argv) || !argv.strict ? 0 : EXIT.failed;
+      exitCode = await judgeFiles(argv);
     })
     .command('$0 <name>', 'Runs one benchmark', (command) => command
       .positional('name', { choices: Object.keys(BENCHES), demandOption: true })
@@ -125,16 +147,14 @@ try {
       .option('compare', { type: 'string', describe: 'Compare with the last record of the same benchmark in this file' })
       .option('lanes', { type: 'string', describe: 'Only lanes whose name (fields joined by /) matches this regular expression' }),
     async (argv) => {
-      const holds = await runBench(argv.name, argv, stop.signal);
-      // What was measured before Ctrl-C is in the record; the run was not done all the same.
-      exitCode = stop.signal.aborted ? EXIT.interrupted : holds || !argv.strict ? 0 : EXIT.failed;
+      exitCode = await runBench(argv.name, argv, signal);
     })
     .strict()
     .fail(onFailure(() => { exitCode = EXIT.usage; }))
     .help()
     .parseAsync();
 } catch (err) {
-  const reason: unknown = stop.signal.aborted ? stop.signal.reason : err;
+  const reason: unknown = signal.aborted ? new MeshnetError('CANCELLED', 'interrupted') : err;
   process.stderr.write(`${formatError(reason)}\n`);
   exitCode = exitCodeOf(reason);
 }

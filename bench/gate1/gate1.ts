@@ -50,8 +50,12 @@ export const gate1: Bench = async (options: BenchOptions) => {
     run: async (item, steps) => {
       const parts = { weights: weights.get(item.model) as Weights, reference, cores };
       if (item.question !== undefined) {
-        const possible = item.question === 'agreement' || reference !== undefined;
-        const record = possible ? await answer(item.question, { ...parts, signal, say: steps.say }) : undefined;
+        if (item.question !== 'agreement' && reference === undefined) {
+          steps.progress(1, 1);
+          return undefined;
+        }
+        const { record, engine } = await answer(item.question, { ...parts, signal, say: steps.say });
+        engines['f32'] = engine;
         steps.progress(1, 1);
         return record;
       }
@@ -70,7 +74,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
     ratios: flatRatios(lanes),
     context: {
       machine: machine(),
-      engine: engines['f16'] ?? 'none',
+      engine: engines['f16'] ?? engines['f32'] ?? 'none',
       threads: cores.length,
       model: [...weights.keys()].join(', '),
       engines,

@@ -45,38 +45,47 @@ const NOTES: Readonly<Record<Question, readonly string[]>> = {
   ],
 };
 
+export interface Answered {
+  readonly record: LaneRecord;
+  /** Engine class of llama.cpp in it. */
+  readonly engine: string;
+}
+
 /** Counted, not timed: nothing that runs beside it can change the figures. */
-export async function answer(question: Question, parts: QuestionParts): Promise<LaneRecord> {
+export async function answer(question: Question, parts: QuestionParts): Promise<Answered> {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'meshnet-gate1-'));
   try {
     const texts = await textsOf(parts.weights.model);
     const ids = path.join(folder, 'ids.json');
     await writeFile(ids, JSON.stringify({ texts: texts.map((text) => text.ids) }));
     const found = await (question === 'agreement' ? ofFormats(ids, parts) : ofReference({ texts, ids, folder }, parts));
-    const [first] = Object.values(found);
+    const [first] = Object.values(found) as [Agreement];
     return {
-      key: questionKey(parts.weights.model, question),
-      systems: Object.keys(found),
-      long: false,
-      contended: false,
-      rounds: [],
-      discarded: [],
-      ratios: Object.fromEntries(
-        Object.entries(found).flatMap(([system, held]) => [
-          [`kl/${system}`, held.mean_kl],
-          [`top1/${system}`, held.top1],
-          [`difference/${system}`, held.max_difference],
-        ]),
-      ),
-      notes: [
-        `${first?.rows} rows of ${texts.length} texts, teacher-forced`,
-        ...NOTES[question],
-        ...Object.entries(found).map(
-          ([system, held]) =>
-            `${system}: largest KL of a row ${held.max_kl.toPrecision(3)}, ` +
-            `mean difference ${held.mean_difference.toPrecision(3)}`,
+      engine: first.engine,
+      record: {
+        key: questionKey(parts.weights.model, question),
+        systems: Object.keys(found),
+        long: false,
+        contended: false,
+        rounds: [],
+        discarded: [],
+        ratios: Object.fromEntries(
+          Object.entries(found).flatMap(([system, held]) => [
+            [`kl/${system}`, held.mean_kl],
+            [`top1/${system}`, held.top1],
+            [`difference/${system}`, held.max_difference],
+          ]),
         ),
-      ],
+        notes: [
+          `${first.rows} rows of ${texts.length} texts, teacher-forced`,
+          ...NOTES[question],
+          ...Object.entries(found).map(
+            ([system, held]) =>
+              `${system}: largest KL of a row ${held.max_kl.toPrecision(3)}, ` +
+              `mean difference ${held.mean_difference.toPrecision(3)}`,
+          ),
+        ],
+      },
     };
   } finally {
     await rm(folder, { recursive: true, force: true });

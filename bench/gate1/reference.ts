@@ -1,4 +1,5 @@
-import { access } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { LineSystem } from '../systems/line-system.ts';
 import { run } from '../systems/native.ts';
@@ -7,8 +8,9 @@ import type { TorchType } from './lanes.ts';
 
 const FOLDER = path.join(import.meta.dirname, '..', 'reference');
 const PYTHON = path.join(FOLDER, '.venv', 'bin', 'python');
-/** Written when the installation is complete. */
+/** Written when the installation is complete: what `sha256sum` says of what was installed. */
 const STAMP = path.join(FOLDER, '.venv', 'requirements.sha256');
+const LOCK = path.join(FOLDER, 'requirements.txt');
 /** What a person runs once. */
 export const INSTALL = 'bash bench/reference/setup.sh';
 const OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -92,10 +94,11 @@ export class Reference {
   }
 }
 
-/** Nothing where it is not installed: nobody needs it for anything else. */
+/** Nothing where it is not installed, or other packages than those that are locked now: nobody needs it for anything else. */
 export async function findReference(): Promise<Reference | undefined> {
-  return await access(STAMP).then(
-    () => new Reference(),
-    () => undefined,
-  );
+  const stamp = await readFile(STAMP, 'utf8').catch(() => '');
+  const locked = createHash('sha256')
+    .update(await readFile(LOCK))
+    .digest('hex');
+  return stamp.startsWith(`${locked} `) ? new Reference() : undefined;
 }

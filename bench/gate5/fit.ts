@@ -8,7 +8,7 @@ import { LineSystem } from '../systems/line-system.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
 import { BIN, pssMiB } from '../systems/native.ts';
 import { loopback } from '../systems/place.ts';
-import type { System } from '../systems/system.ts';
+import type { Started, System } from '../systems/system.ts';
 import { laneKey, type Gate5Lane } from './lanes.ts';
 import { MemoryLimit } from './memory-limit.ts';
 
@@ -27,21 +27,34 @@ export interface FitOptions {
   readonly signal: AbortSignal;
 }
 
-interface End {
+export interface End {
   readonly finished: boolean;
+  /** Not within the time that it had. */
+  readonly late: boolean;
   readonly kills: number;
   readonly how: string;
+}
+
+/** Killed or too late is what a limit does to a program. Another end says nothing of memory. */
+export function endedByLimit({ late, kills }: Pick<End, 'late' | 'kills'>): boolean {
+  return late || kills > 0;
+}
+
+export interface RanFit {
+  readonly record: LaneRecord;
+  /** Engine class of both. */
+  readonly engine: string;
 }
 
 /**
  * A limit midway between what one process holds and what one host of two holds (its node as well as its worker), then
  * both under it. The page cache counts and can be dropped, so that only an end tells: finished, killed or too late.
  */
-export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions): Promise<LaneRecord> {
+export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions): Promise<RanFit> {
   // A machine without control groups is told before anything is loaded.
   await (await MemoryLimit.create(`meshnet-bench-${process.pid}`, 64 * MIB)).remove();
-  const whole = await held(oneProcess(model), (system) => [[system.pid]], signal);
-  const shard = await held(twoShards(model), (system) => system.hosts, signal);
+  const { mib: whole } = await held(oneProcess(model), (system) => [[system.pid]], signal);
+  const { mib: shard, engine } = await held(twoShards(model), (system) => system.hosts, signal);
   const limitMiB = Math.round((whole + shard) / 2);
   say(`one process holds ${whole} MiB, a host of two shards ${shard}; the limit is ${limitMiB}`);
   if (shard >= whole) {
@@ -49,16 +62,26 @@ export async function runFit(lane: Gate5Lane, { model, say, signal }: FitOptions
   }
   const one = await underLimits(limitMiB, 1, signal, ([limit = []]) => oneProcess(model, limit));
   say(`one process ${one.how}`);
+  if (!one.finished && !endedByLimit(one)) {
+    throw new MeshnetError('INTERNAL', `one process ${one.how}, which says nothing of memory`);
+  }
   const two = await underLimits(limitMiB, 2, signal, (limits) => twoShards(model, limits));
   say(`two shards ${two.how}`);
   return {
-    key: laneKey(lane), systems: ['one_process', 'two_shards'], rounds: [], discarded: [], long: false, contended: false,
-    ratios: { 'fit/one_process_finished': Number(one.finished), 'fit/two_shards_finished': Number(two.finished) },
-    limits: {
-      memory_mib: limitMiB, finish_ms: FINISH_MS,
-      one_process: { ...one, unlimited_mib: whole }, two_shards: { ...two, unlimited_mib: shard },
+    engine,
+    record: {
+      key: laneKey(lane), systems: ['one_process', 'two_shards'], rounds: [], discarded: [], long: false, contended: false,
+      ratios: {
+        'fit/one_process_finished': Number(one.finished),
+        // A worker that was killed is started again: an answer in the end is no finish under the limit.
+        'fit/two_shards_finished': Number(two.finished && two.kills === 0),
+      },
+      limits: {
+        memory_mib: limitMiB, finish_ms: FINISH_MS,
+        one_process: { ...one, unlimited_mib: whole }, two_shards: { ...two, unlimited_mib: shard },
+      },
+      notes: [`limit ${limitMiB} MiB, no swap`, `one process ${one.how}`, `two shards, each with its node, ${two.how}`],
     },
-    notes: [`limit ${limitMiB} MiB, no swap`, `one process ${one.how}`, `two shards, each with its node, ${two.how}`],
   };
 }
 
@@ -75,20 +98,21 @@ function twoShards(model: string, limits: readonly (readonly string[])[] = []): 
   return new MeshSystem('two shards', { model, places, cells: CELLS, sessions: 4, ubatch: UBATCH });
 }
 
-async function answer(system: System, signal: AbortSignal): Promise<void> {
-  await system.start(signal);
+async function answer(system: System, signal: AbortSignal): Promise<Started> {
+  const started = await system.start(signal);
   await system.run({ prompts: prompts('fit', { sessions: 1, tokens: PROMPT }), output: OUTPUT }, signal);
+  return started;
 }
 
 /** The most that a host holds after an answer, nothing limited, in MiB. */
 async function held<S extends System>(
   system: S, hosts: (system: S) => readonly (readonly number[])[], signal: AbortSignal,
-): Promise<number> {
+): Promise<{ mib: number; engine: string }> {
   try {
-    await answer(system, signal);
+    const { engine } = await answer(system, signal);
     const sums = await Promise.all(hosts(system).map(async (pids) =>
       (await Promise.all(pids.map((pid) => pssMiB(pid)))).reduce((sum, mib) => sum + mib, 0)));
-    return Math.max(...sums);
+    return { mib: Math.max(...sums), engine };
   } finally {
     await system.stop();
   }
@@ -102,24 +126,25 @@ async function underLimits(
     for (let i = 0; i < n; i++) {
       limits.push(await MemoryLimit.create(`meshnet-bench-${process.pid}-${i}`, limitMiB * MIB));
     }
-    const { finished, failure } = await ends(make(limits.map(({ launcher }) => launcher)), signal);
+    const { finished, late, failure } = await ends(make(limits.map(({ launcher }) => launcher)), signal);
     const kills = (await Promise.all(limits.map((limit) => limit.kills()))).reduce((sum, one) => sum + one, 0);
     const missed = kills > 0 ? 'was killed by the kernel for its memory' : `did not finish: ${failure}`;
-    return { finished, kills, how: finished ? 'finished' : missed };
+    return { finished, late, kills, how: finished ? `finished${kills > 0 ? `, but ${kills} were killed on the way` : ''}` : missed };
   } finally {
     await Promise.all(limits.map((limit) => removed(limit)));
   }
 }
 
-async function ends(system: System, signal: AbortSignal): Promise<{ finished: boolean; failure: string }> {
+async function ends(system: System, signal: AbortSignal): Promise<{ finished: boolean; late: boolean; failure: string }> {
+  const limit = AbortSignal.timeout(FINISH_MS);
   try {
-    await answer(system, AbortSignal.any([signal, AbortSignal.timeout(FINISH_MS)]));
-    return { finished: true, failure: '' };
+    await answer(system, AbortSignal.any([signal, limit]));
+    return { finished: true, late: false, failure: '' };
   } catch (err) {
     if (signal.aborted) {
       throw err;
     }
-    return { finished: false, failure: isMeshnetError(err) ? `${err.code}: ${err.message}` : String(err) };
+    return { finished: false, late: limit.aborted, failure: isMeshnetError(err) ? `${err.code}: ${err.message}` : String(err) };
   } finally {
     await system.stop();
   }

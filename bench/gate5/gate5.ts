@@ -1,4 +1,4 @@
-import { MeshnetError } from '../../src/errors.ts';
+import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
 import { limitsOf } from '../mesh/limits.ts';
@@ -38,12 +38,12 @@ export const gate5: Bench = async (options: BenchOptions) => {
       recover: () => run.stop(),
     });
     const skipped = [...impossible, ...failed];
-    const { network, started } = run.facts;
+    const { network, started, engine } = run.facts;
     return {
       bench: 'gate5',
       ratios: flatRatios(lanes),
       context: {
-        machine: machine(), engine: started['ours']?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH, network,
+        machine: machine(), engine: started['ours']?.engine ?? engine, threads: 1, model: model.name, ubatch: UBATCH, network,
         started, skipped,
       },
       lanes,
@@ -80,17 +80,26 @@ interface RunParts {
   readonly speedLanes: readonly SpeedLane[];
 }
 
+interface Facts {
+  readonly network: Network['facts'];
+  readonly started: Rig['started'];
+  /** Of the shards of the fit lane. */
+  readonly engine: string;
+}
+
 /** The rig of the speed lanes, started when the first of them begins, and started again after one has failed. */
 class Run {
   readonly #parts: RunParts;
   #rig: Rig | undefined;
-  #facts: { network: Network['facts']; started: Rig['started'] } = { network: {}, started: {} };
+  #facts: Facts = { network: {}, started: {}, engine: 'none' };
+  /** Why nothing more is measured: what ran before still runs. */
+  #left: string | undefined;
 
   constructor(parts: RunParts) {
     this.#parts = parts;
   }
 
-  get facts(): { readonly network: Network['facts']; readonly started: Rig['started'] } {
+  get facts(): Facts {
     return this.#facts;
   }
 
@@ -98,7 +107,13 @@ class Run {
     const { model, limits, options: { smoke, signal } } = this.#parts;
     if (lane.kind === 'fit') {
       await this.stop();
-      const record = await runFit(lane, { model: model.file, signal, say: steps.say });
+    }
+    if (this.#left !== undefined) {
+      throw new MeshnetError('INTERNAL', `something of an earlier lane still runs: ${this.#left}`);
+    }
+    if (lane.kind === 'fit') {
+      const { record, engine } = await runFit(lane, { model: model.file, signal, say: steps.say });
+      this.#facts = { ...this.#facts, engine };
       steps.progress(1, 1);
       return record;
     }
@@ -111,16 +126,26 @@ class Run {
     return { ...record, limits: await limitsOf(loads, { record, file: model.file, machine: limits }) };
   }
 
+  /** What was measured is not lost with what does not stop; but nothing more is measured beside that. */
   async stop(): Promise<void> {
     const rig = this.#rig;
     this.#rig = undefined;
-    await rig?.stop();
+    try {
+      await rig?.stop();
+    } catch (err) {
+      const { smoke, say } = this.#parts.options;
+      if (smoke) {
+        throw err;
+      }
+      this.#left = toMeshnetError(err).message;
+      say(`could not be stopped: ${this.#left}`);
+    }
   }
 
   async #started({ say }: LaneProgress): Promise<Rig> {
     const { model, speedLanes, options: { signal } } = this.#parts;
     this.#rig ??= await Rig.start(speedLanes, { model, say, signal });
-    this.#facts = { network: this.#rig.network.facts, started: this.#rig.started };
+    this.#facts = { ...this.#facts, network: this.#rig.network.facts, started: this.#rig.started };
     return this.#rig;
   }
 }

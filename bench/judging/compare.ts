@@ -14,6 +14,8 @@ export interface Change {
 
 export interface Comparison {
   readonly changes: readonly Change[];
+  /** Something was compared, and none of it fails. */
+  readonly holds: boolean;
   /** For people: a line a ratio, then what makes the comparison doubtful. */
   readonly lines: readonly string[];
 }
@@ -36,13 +38,14 @@ export function compare(old: BenchRecord, now: BenchRecord): Comparison {
   });
   const missing = Object.keys(old.ratios).filter((name) => !(name in now.ratios));
   return {
-    changes,
+    changes, holds: changes.length > 0 && changes.every(({ verdict }) => verdict !== 'fails'),
     lines: [
       `compared with ${old.at} ${old.commit}, R10:`,
       ...columns([
         ['  ratio', 'old', 'new', 'change', 'verdict'],
         ...changes.map((one) => [`  ${one.name}`, String(one.old), String(one.now), percent(one), one.verdict]),
       ]),
+      ...changes.length > 0 ? [] : ['  nothing to compare: no ratio is in both'],
       ...missing.length > 0 ? [`  not measured now: ${missing.join(', ')}`] : [],
       ...differences(old, now).map((what) => `  warning: another ${what}; ratios of different machines or engines say little`),
     ],

@@ -2,7 +2,7 @@ import { GATE1, THRESHOLDS, type Bound, type Threshold } from '../contract.ts';
 import { valueOf, type Figure, type LaneRecord } from '../runner/lane-record.ts';
 import type { BenchRecord } from '../runner/record.ts';
 import { all, any, decide, type Answer, type Decision, type Finding } from './gate1-decision.ts';
-import { united, usable } from './usable-records.ts';
+import { newestLanes, united, usable } from './usable-records.ts';
 
 export interface Verdict {
   readonly id: string;
@@ -81,14 +81,12 @@ interface Found {
   readonly record: BenchRecord;
 }
 
-/** Its lanes in the newest record where none of them was disturbed; in the newest at all when each record has such. */
+/** Each lane that has the figure and these fields, from the newest run in which it was undisturbed. */
 function find(records: readonly BenchRecord[], { bench, bound }: { bench: string; bound: Bound }): Found[] {
   const wanted = Object.entries(bound.lane ?? {});
-  const found = records.filter((record) => record.bench === bench).toReversed().map((record) => record.lanes.flatMap((lane) => {
-    const figure = lane.ratios[bound.figure];
-    return figure === undefined || wanted.some(([field, value]) => lane.key[field] !== value) ? [] : [{ figure, lane, record }];
-  })).filter(({ length }) => length > 0);
-  return found.find((lanes) => lanes.every(({ lane }) => !lane.contended)) ?? found[0] ?? [];
+  const taken = newestLanes(records.filter((record) => record.bench === bench), ({ key, ratios }) =>
+    ratios[bound.figure] !== undefined && wanted.every(([field, value]) => key[field] === value));
+  return taken.map(({ lane, record }) => ({ figure: lane.ratios[bound.figure] as Figure, lane, record }));
 }
 
 function answer({ atLeast = -Infinity, atMost = Infinity }: Bound, { figure, lane }: Found): Answer {
@@ -113,4 +111,12 @@ function each(bounds: readonly Bound[]): string {
     return signs.map((sign, i) => `${sign} ${values[i]}`).join(' / ');
   }
   return `${signs[0]} ${new Set(values).size === 1 ? values[0] : values.join(' / ')}`;
+}
+
+/** One of them is enough: gate 1's decision tells whether it is there. */
+const ALTERNATIVES: ReadonlySet<string> = new Set(['G1.speed', 'G1.fit']);
+
+/** Whether nothing that was judged fails. */
+export function holds(verdicts: readonly Verdict[], gate1: Decision | undefined): boolean {
+  return gate1?.decision !== 'stop' && verdicts.every(({ id, verdict }) => verdict !== 'fails' || ALTERNATIVES.has(id));
 }

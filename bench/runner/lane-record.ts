@@ -52,3 +52,8 @@ export function laneName(key: LaneKey): string {
 export function valueOf(figure: Figure): number {
   return typeof figure === 'number' ? figure : figure.median;
 }
+
+/** As it will stand in a record. Asked of each lane, or one that does not fit would be told of when the others are lost with it. */
+export function asRecorded(lane: LaneRecord): LaneRecord {
+  return LaneSchema.parse(JSON.parse(JSON.stringify(lane)));
+}

@@ -1,5 +1,5 @@
 import { toMeshnetError } from '../../src/errors.ts';
-import type { LaneRecord } from './lane-record.ts';
+import { asRecorded, type LaneRecord } from './lane-record.ts';
 import { Progress, type LaneProgress, type ProgressLane } from './progress.ts';
 
 /** A lane that was asked for and could not be measured. */
@@ -41,7 +41,7 @@ export async function runLanes<L>({ items, smoke, say, signal, run, recover }: L
     try {
       signal.throwIfAborted();
       const record = await run(lane, steps);
-      lanes.push(...record === undefined ? [] : [record]);
+      lanes.push(...record === undefined ? [] : [asRecorded(record)]);
     } catch (err) {
       const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
       if (smoke && code !== 'CONFIG_INVALID') {

@@ -13,6 +13,8 @@ const PROBE_TOLERANCE = 0.1;
  * a lane nobody knows how long it will take: one take has to do there.
  */
 const PROBE_SHARE = 0.1;
+/** Significant digits of a median. It is judged as it is recorded: four of them would make a bound of 1 one of 1.0005. */
+const MEDIAN_DIGITS = 6;
 /** How long a lane waits for other work on the machine to end. */
 const QUIET_MS = 120_000;
 
@@ -117,7 +119,7 @@ export function ratioOfValues(values: readonly number[]): Ratio {
     throw new MeshnetError('INTERNAL', `a ratio of ${JSON.stringify(values)}`);
   }
   const [low, high] = medianInterval(values);
-  return { median: round(median(values)), low: round(low), high: round(high), n: values.length };
+  return { median: round(median(values), MEDIAN_DIGITS), low: round(low), high: round(high), n: values.length };
 }
 
 function roundsFor(wallMs: number): number {

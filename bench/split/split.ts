@@ -1,5 +1,5 @@
 import { loadConfig } from '../../src/config.ts';
-import { MeshnetError } from '../../src/errors.ts';
+import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
@@ -16,25 +16,34 @@ const REAL_MODEL = 'smollm2-135m-instruct';
  * the 1.1B shape.
  */
 export const split: Bench = async (options: BenchOptions) => {
-  const stock = await stockProgram('llama-bench');
   const { plans, skipped } = await plan(options);
   const asked = plans.filter((one) => options.wants(keyOf(one)));
+  if (asked.length === 0) {
+    throw new MeshnetError('CONFIG_INVALID', 'no lane of split has that name', { details: { field: '--lanes' } });
+  }
+  const stock = await stockProgram('llama-bench');
   const progress = new Progress(asked.map(({ name, work }) => ({ name, work })), options.say);
   const limits = await measureLimits({ cores: [0], signal: options.signal, ...options.smoke ? { seconds: 0.01 } : {} });
   const lanes: Lane[] = [];
   for (const [i, lanePlan] of asked.entries()) {
-    lanes.push(await runLane(lanePlan, { stock, limits, smoke: options.smoke, signal: options.signal, ...progress.lane(i) }));
+    try {
+      lanes.push(await runLane(lanePlan, { stock, limits, smoke: options.smoke, signal: options.signal, ...progress.lane(i) }));
+    } catch (err) {
+      // The first one's minutes are not lost with the second, nor by Ctrl-C.
+      if (options.smoke || lanes.length === 0) {
+        throw err;
+      }
+      const { code, message } = options.signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
+      skipped.push({ lane: lanePlan.name, why: `${code}: ${message}` });
+    }
   }
-  const [first] = lanes;
-  if (first === undefined) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of split has that name', { details: { field: '--lanes' } });
-  }
+  const [{ engine }] = lanes as [Lane];
   const records = lanes.map(({ record }) => record);
   return {
     bench: 'split',
     ratios: Object.assign({}, ...records.map(({ ratios }) => ratios)) as (typeof records)[0]['ratios'],
     context: {
-      machine: machine(), engine: first.engine, threads: 1, model: asked[0]?.name ?? '', ubatch: UBATCH,
+      machine: machine(), engine, threads: 1, model: asked[0]?.name ?? '', ubatch: UBATCH,
       paths: [...new Set(lanes.flatMap(({ paths }) => paths))], skipped,
     },
     lanes: records,

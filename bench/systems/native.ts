@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdir, readFile, rename, stat } from 'node:fs/promises';
+import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 
@@ -34,8 +34,12 @@ export async function generatedModel(options: Readonly<Record<string, string | n
     await mkdir(MODELS, { recursive: true });
     const part = `${file}.${process.pid}.part`;
     const args = ['--out', part, ...parts.flatMap(([name, value]) => [`--${name}`, String(value)])];
-    await run(generator, args, { timeout: GENERATE_MS });
-    await rename(part, file);
+    try {
+      await run(generator, args, { timeout: GENERATE_MS });
+      await rename(part, file);
+    } finally {
+      await rm(part, { force: true });
+    }
   }
   return file;
 }

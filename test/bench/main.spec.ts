@@ -71,5 +71,11 @@ describe('bench/main', function () {
     assert.match(other.stderr, /^E_CONFIG_INVALID: .* has no record of seam/);
     await writeFile(file, 'nothing\n');
     assert.match((await bench('judge', file)).stderr, /^E_MALFORMED: not the record of a benchmark/);
+    const missing = await bench('judge', join(dir, 'nowhere.jsonl'));
+    assert.equal(missing.code, 2);
+    assert.match(missing.stderr, /^E_CONFIG_INVALID: no records can be read/);
+    const out = await bench('seam', '--out', join(dir, 'nowhere', 'records.jsonl'));
+    assert.equal(out.code, 2);
+    assert.match(out.stderr, /^E_CONFIG_INVALID: no record can be written/);
   });
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -103,6 +104,16 @@ describe('native/bench', () => {
       assert.equal(record.lanes.length > 0, ratios.length > 0);
     });
   }
+
+  it('ends in order when a terminal and npm both tell it of one Ctrl-C', async function () {
+    this.timeout(BENCH_MS);
+    const child = spawn(process.execPath, ['bench/main.ts', 'gate1', '--smoke'], { cwd: root, stdio: ['ignore', 'ignore', 'pipe'] });
+    let telling: NodeJS.Timeout | undefined;
+    child.stderr.once('data', () => { telling = setInterval(() => child.kill('SIGINT'), 20); });
+    child.stderr.resume();
+    child.once('close', () => { clearInterval(telling); });
+    assert.deepEqual(await once(child, 'close'), [130, null]);
+  });
 
   it('says by which command gate1 gets what it needs, and ends with the code of a wrong setting', async function () {
     this.timeout(BENCH_MS);

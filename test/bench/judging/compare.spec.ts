@@ -74,6 +74,15 @@ describe('bench/judging/compare', () => {
     assert.deepEqual(verdicts(good, { ...slow, context: { ...slow.context, smoke: true } }), { 'decode/a_over_b': 'not judged' });
   });
 
+  it('holds only when something was compared', () => {
+    const old = record({ 'decode/a_over_b': 1 });
+    const none = compare(old, record({ 'decode/c_over_b': 1 }));
+    assert.deepEqual([none.holds, none.changes], [false, []]);
+    assert.match(none.lines.join('\n'), /nothing to compare/);
+    assert.equal(compare(old, old).holds, true);
+    assert.equal(compare(old, record({ 'decode/a_over_b': 0.9 })).holds, false);
+  });
+
   it('warns of another machine and another engine, and tells what was not measured', () => {
     const old = record({ 'decode/a_over_b': 1, 'decode/c_over_b': 1 });
     const now = record({ 'decode/a_over_b': 1 });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { united } from '../../../bench/judging/usable-records.ts';
+import { united, usable } from '../../../bench/judging/usable-records.ts';
 import { aLane, aRecord } from '../runner/some-record.ts';
 
 const lane = (sessions: number, decode: number, contended = false) =>
@@ -14,6 +14,12 @@ describe('bench/judging/usable-records', () => {
     assert.equal(record?.commit, 'def, abc');
     assert.deepEqual(record?.lanes.map(({ key, ratios }) => [key['sessions'], ratios['decode']]), [[1, 1.5], [2, 3], [4, 4], [8, 8]]);
     assert.deepEqual(record?.ratios, { '1b/1/decode': 1.5, '1b/2/decode': 3, '1b/4/decode': 4, '1b/8/decode': 8 });
+  });
+
+  it('lets a run that measured nothing hide no other one', () => {
+    const nothing = aRecord({ at: '2026-01-03T00:00:00.000Z', lanes: [] });
+    const records = usable([aRecord({ lanes: [lane(1, 1)] }), { ...nothing, context: { ...nothing.context, engine: 'none' } }]);
+    assert.deepEqual(records.map(({ lanes }) => lanes.length), [1]);
   });
 
   it('keeps benchmarks apart, and leaves out smoke runs and other engines', () => {

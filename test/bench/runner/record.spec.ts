@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { laneName, valueOf } from '../../../bench/runner/lane-record.ts';
-import { appendRecord, flatRatios, parseRecord, readRecords, recordOf } from '../../../bench/runner/record.ts';
+import { appendRecord, assertAppendable, flatRatios, parseRecord, readRecords, recordOf } from '../../../bench/runner/record.ts';
 import { aLane, aRecord } from './some-record.ts';
 
 describe('bench/runner/record', () => {
@@ -52,7 +52,24 @@ describe('bench/runner/record', () => {
   it('makes the figures of the first records of seam by the contract: medians over rounds', () => {
     const [, record] = readRecords('bench/results/seam.jsonl');
     // p50 above TCP in its five rounds: 129.6, 123.6, 119.6, 128.3, 129.8 µs.
-    assert.equal(valueOf(record?.ratios['seam_2k_added_ms'] ?? 0), 0.1283);
+    assert.equal(valueOf(record?.ratios['seam_2k_added_ms'] ?? 0).toFixed(4), '0.1283');
+  });
+
+  it('tells where a broken line stands, and which file cannot be read', async () => {
+    const dir = await mkdtemp(join(tmpdir(), 'meshnet-record-'));
+    try {
+      const file = join(dir, 'records.jsonl');
+      assert.throws(() => readRecords(file), { code: 'CONFIG_INVALID', details: { file } });
+      await writeFile(file, `${JSON.stringify(aRecord())}\n\n{"bench":`);
+      assert.throws(() => readRecords(file), { code: 'MALFORMED', details: { file, line: 3 } });
+    } finally {
+      await rm(dir, { recursive: true, force: true });
+    }
+  });
+
+  it('tells before a run that a record cannot be written, and writes none in part', () => {
+    assert.throws(() => { assertAppendable('/proc/no-such-folder/records.jsonl'); }, { code: 'CONFIG_INVALID' });
+    assert.throws(() => { appendRecord('/dev/full', aRecord()); }, { code: 'ENOSPC' });
   });
 
   it('refuses what is no record', () => {

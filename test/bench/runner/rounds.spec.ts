@@ -126,6 +126,10 @@ describe('bench/runner/rounds', () => {
     assert.ok(speed.low >= 1 && speed.low < 3 && speed.high > 3 && speed.high <= 5);
   });
 
+  it('keeps a median that lies just beyond a bound beyond it', () => {
+    assert.equal(ratioOfValues([0.8113, 58.02 / 58.01, 1.055]).median, 1.00017);
+  });
+
   it('makes no figure of fewer pairs than there were', () => {
     assert.throws(() => ratioOfValues([1, Number.NaN]), { code: 'INTERNAL' });
     assert.throws(() => ratioOfValues([]), { code: 'INTERNAL' });
