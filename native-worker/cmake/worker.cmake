@@ -102,9 +102,10 @@ set_tests_properties(text_test PROPERTIES FIXTURES_REQUIRED text_model)
 
 # The engine's tests, on GoogleTest; those that need a model get the path of a generated one.
 find_package(GTest REQUIRED)
-add_executable(engine_test test/decode_batch_test.cpp test/engine_test.cpp test/engine_ring.cpp test/isolation_test.cpp
-  test/lane_test.cpp test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp test/sampling_pool_test.cpp
-  test/scheduler_test.cpp)
+add_executable(engine_test test/abort_guard_test.cpp test/decode_batch_test.cpp test/engine_core_test.cpp
+  test/engine_ring.cpp test/engine_test.cpp test/isolation_test.cpp test/lane_test.cpp test/ledger_test.cpp
+  test/prefill_pace_test.cpp test/sampler_test.cpp test/sampling_pool_test.cpp test/scheduler_test.cpp
+  test/whole_model.cpp)
 meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)

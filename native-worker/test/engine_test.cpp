@@ -10,9 +10,9 @@
 #include <map>
 #include <random>
 
-#include "engine_core.h"
 #include "engine_ring.h"
 #include "trace.h"
+#include "whole_model.h"
 
 namespace meshnet {
 
@@ -23,37 +23,6 @@ namespace {
 using seam::v1::FINISH_CANCELLED;
 using seam::v1::FINISH_CONTEXT_FULL;
 using seam::v1::FINISH_MAX_TOKENS;
-
-std::unique_ptr<Shard> WholeModel(uint32_t n_ctx = 512, uint32_t n_ubatch = 64) {
-  ShardParams params;
-  params.model_path = g_model_path;
-  params.n_ctx = n_ctx;
-  params.n_seq_max = 8;
-  params.n_ubatch = n_ubatch;
-  std::unique_ptr<Shard> shard;
-  EXPECT_TRUE(Shard::Load(params, &shard).ok());
-  return shard;
-}
-
-// Greedy continuation of `ids` by the whole model, prefill in chunks of n_ubatch.
-std::vector<int32_t> Greedy(Shard & shard, std::vector<int32_t> ids, size_t n) {
-  shard.Clear(0);
-  std::vector<int32_t> out;
-  const size_t n_vocab = static_cast<size_t>(shard.info().n_vocab);
-  for (size_t done = 0; out.size() < n;) {
-    const size_t rows = std::min<size_t>(shard.info().n_ubatch, ids.size() - done);
-    std::vector<Row> batch;
-    for (size_t i = 0; i < rows; i++, done++) {
-      batch.push_back({ids[done], static_cast<int32_t>(done), 0, done + 1 == ids.size()});
-    }
-    EXPECT_TRUE(shard.Decode(batch, nullptr).ok());
-    if (done < ids.size()) continue;
-    const float * logits = shard.logits(rows - 1);
-    out.push_back(static_cast<int32_t>(std::max_element(logits, logits + n_vocab) - logits));
-    ids.push_back(out.back());
-  }
-  return out;
-}
 
 // What one turn put at its positions: prompt and generated ids, from `start` on.
 struct Said {
@@ -390,94 +359,6 @@ TEST(Engine, OneBadLaneDisturbsNoOther) {
   EXPECT_EQ(gateways[0]->Finish().finish, FINISH_MAX_TOKENS);
   EXPECT_EQ(gateways[2]->Finish().finish, FINISH_MAX_TOKENS);
   EXPECT_EQ(ring.engine(1).Deliver(bad, Port::kUp, Frame()).code(), Code::kLaneNotOpen);
-}
-
-// A lane of one turn with a core that the test ticks itself.
-std::shared_ptr<Gateway> OpenTurn(EngineCore & core, const LaneParams & params, uint64_t instance,
-                                  const std::vector<int32_t> & prompt, const seam::v1::Turn & turn) {
-  auto gateway = std::make_shared<Gateway>();
-  core.Open(params, instance, static_cast<int32_t>(instance));
-  core.Attach(params.key, instance, Port::kUp, gateway);
-  Frame frame;
-  *frame.mutable_turn() = turn;
-  core.OnFrame(params.key, instance, Port::kUp, frame);
-  frame = Frame();
-  frame.mutable_turn_tokens()->set_turn(1);
-  frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
-  frame.mutable_turn_tokens()->set_last(true);
-  core.OnFrame(params.key, instance, Port::kUp, frame);
-  return gateway;
-}
-
-TEST(Engine, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
-  auto whole = WholeModel(256, 256);
-  auto shard = WholeModel(256, 256);
-  std::map<std::string, Code> ended;
-  EngineObserver observer;
-  observer.lane_ended = [&](const LaneKey & key, const Status & why) { ended[key.session] = why.code(); };
-  Meter meter;
-  EngineCore core(shard.get(), {}, observer, &meter, [](const LaneKey &, uint64_t) {});
-  const auto prompt = Prompt(100, 1);
-  // Three lanes of 110 positions in 256 cells, which no ledger would grant.
-  const auto open = [&](const std::string & session, uint64_t instance) {
-    return OpenTurn(core, {.key = {session, 1, 0}, .positions = 110}, instance, prompt,
-                    MakeTurn(1, 0, prompt.size(), 6));
-  };
-  const auto expected = Greedy(*whole, prompt, 6);
-  auto idle = open("idle", 1);
-  while (core.Tick()) {
-  }
-  EXPECT_EQ(idle->Finish().tokens, expected);
-  auto lucky = open("lucky", 2);
-  auto unlucky = open("unlucky", 3);
-  while (core.Tick()) {
-  }
-  EXPECT_EQ(lucky->Finish().tokens, expected);
-  EXPECT_EQ(unlucky->Finish().error, Code::kDecodeFailed);
-  EXPECT_EQ(ended, (std::map<std::string, Code>{{"unlucky", Code::kDecodeFailed}}));
-}
-
-TEST(Engine, AClientWithManyPromptsTakesNoMoreThanHalfFromAnother) {
-  auto shard = WholeModel(2048);
-  Meter meter;
-  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {});
-  const auto prompt = Prompt(256, 1);  // four ticks
-  const auto turn = MakeTurn(1, 0, prompt.size(), 4);
-  std::vector<std::shared_ptr<Gateway>> many;
-  for (uint64_t i = 0; i < 5; i++) {
-    const LaneKey key{"many" + std::to_string(i), 1, 0};
-    many.push_back(OpenTurn(core, {.key = key, .positions = 300, .client = "many"}, i, prompt, turn));
-  }
-  auto one = OpenTurn(core, {.key = {"one", 1, 0}, .positions = 300, .client = "one"}, 5, prompt, turn);
-  int ticks = 0;
-  while (one->n_waiting() == 0) {
-    ASSERT_TRUE(core.Tick());
-    ASSERT_LE(++ticks, 9);
-  }
-}
-
-TEST(Engine, ATickWaitsForNoDraw) {
-  auto shard = WholeModel();
-  Meter meter;
-  Gate gate;
-  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {}, [&] { gate.Pass(); });
-  const auto prompt = Prompt(10, 1);
-  auto turn = MakeTurn(1, 0, prompt.size(), 4);
-  turn.mutable_sampling()->set_temperature(1);
-  auto first = OpenTurn(core, {.key = {"first", 1, 0}, .positions = 50}, 0, prompt, turn);
-  ASSERT_TRUE(core.Tick());
-  EXPECT_EQ(first->Next().tokens_size(), 1);
-  gate.WaitForOne();  // the only thread that draws is busy from here on
-  auto second = OpenTurn(core, {.key = {"second", 1, 0}, .positions = 50}, 1, prompt, turn);
-  ASSERT_TRUE(core.Tick());
-  while (core.Tick()) {
-  }
-  EXPECT_EQ(second->n_waiting(), 0U);
-  gate.Open();
-  EXPECT_EQ(second->Next().tokens_size(), 1);
-  core.TakeDrawn();
-  ASSERT_TRUE(core.Tick());
-  EXPECT_EQ(second->Next().tokens_size(), 1);
 }
 
 TEST(Engine, ManySessionsComeAndGoInAnyOrder) {

@@ -1,0 +1,140 @@
+// EngineCore, ticked by the test itself on a whole model.
+#include "engine_core.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_ring.h"
+#include "whole_model.h"
+
+namespace meshnet {
+namespace {
+
+// A lane of one turn with a core that the test ticks itself.
+std::shared_ptr<Gateway> OpenTurn(EngineCore & core, const LaneParams & params, uint64_t instance,
+                                  const std::vector<int32_t> & prompt, const seam::v1::Turn & turn) {
+  auto gateway = std::make_shared<Gateway>();
+  core.Open(params, instance, static_cast<int32_t>(instance));
+  core.Attach(params.key, instance, Port::kUp, gateway);
+  Frame frame;
+  *frame.mutable_turn() = turn;
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  frame = Frame();
+  frame.mutable_turn_tokens()->set_turn(1);
+  frame.mutable_turn_tokens()->mutable_ids()->Add(prompt.begin(), prompt.end());
+  frame.mutable_turn_tokens()->set_last(true);
+  core.OnFrame(params.key, instance, Port::kUp, frame);
+  return gateway;
+}
+
+TEST(EngineCore, AFailedBatchCostsOnlyTheLaneThatCannotRun) {
+  auto whole = WholeModel(256, 256);
+  auto shard = WholeModel(256, 256);
+  std::map<std::string, Code> ended;
+  EngineObserver observer;
+  observer.lane_ended = [&](const LaneKey & key, const Status & why) { ended[key.session] = why.code(); };
+  Meter meter;
+  EngineCore core(shard.get(), {}, observer, &meter, [](const LaneKey &, uint64_t) {});
+  const auto prompt = Prompt(100, 1);
+  // Three lanes of 110 positions in 256 cells, which no ledger would grant.
+  const auto open = [&](const std::string & session, uint64_t instance) {
+    return OpenTurn(core, {.key = {session, 1, 0}, .positions = 110}, instance, prompt,
+                    MakeTurn(1, 0, prompt.size(), 6));
+  };
+  const auto expected = Greedy(*whole, prompt, 6);
+  auto idle = open("idle", 1);
+  while (core.Tick()) {
+  }
+  EXPECT_EQ(idle->Finish().tokens, expected);
+  auto lucky = open("lucky", 2);
+  auto unlucky = open("unlucky", 3);
+  while (core.Tick()) {
+  }
+  EXPECT_EQ(lucky->Finish().tokens, expected);
+  EXPECT_EQ(unlucky->Finish().error, Code::kDecodeFailed);
+  EXPECT_EQ(ended, (std::map<std::string, Code>{{"unlucky", Code::kDecodeFailed}}));
+}
+
+TEST(EngineCore, AClientWithManyPromptsTakesNoMoreThanHalfFromAnother) {
+  auto shard = WholeModel(2048);
+  Meter meter;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {});
+  const auto prompt = Prompt(256, 1);  // four ticks
+  const auto turn = MakeTurn(1, 0, prompt.size(), 4);
+  std::vector<std::shared_ptr<Gateway>> many;
+  for (uint64_t i = 0; i < 5; i++) {
+    const LaneKey key{"many" + std::to_string(i), 1, 0};
+    many.push_back(OpenTurn(core, {.key = key, .positions = 300, .client = "many"}, i, prompt, turn));
+  }
+  auto one = OpenTurn(core, {.key = {"one", 1, 0}, .positions = 300, .client = "one"}, 5, prompt, turn);
+  int ticks = 0;
+  while (one->n_waiting() == 0) {
+    ASSERT_TRUE(core.Tick());
+    ASSERT_LE(++ticks, 9);
+  }
+}
+
+TEST(EngineCore, ATickWaitsForNoDraw) {
+  auto shard = WholeModel();
+  Meter meter;
+  Gate gate;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {}, [&] { gate.Pass(); });
+  const auto prompt = Prompt(10, 1);
+  auto turn = MakeTurn(1, 0, prompt.size(), 4);
+  turn.mutable_sampling()->set_temperature(1);
+  auto first = OpenTurn(core, {.key = {"first", 1, 0}, .positions = 50}, 0, prompt, turn);
+  ASSERT_TRUE(core.Tick());
+  EXPECT_EQ(first->Next().tokens_size(), 1);
+  gate.WaitForOne();  // the only thread that draws is busy from here on
+  auto second = OpenTurn(core, {.key = {"second", 1, 0}, .positions = 50}, 1, prompt, turn);
+  ASSERT_TRUE(core.Tick());
+  while (core.Tick()) {
+  }
+  EXPECT_EQ(second->n_waiting(), 0U);
+  gate.Open();
+  EXPECT_EQ(second->Next().tokens_size(), 1);
+  core.TakeDrawn();
+  ASSERT_TRUE(core.Tick());
+  EXPECT_EQ(second->Next().tokens_size(), 1);
+}
+
+TEST(EngineCore, ACancelRecallsTheTokenThatHasNotLeft) {
+  auto shard = WholeModel();
+  Meter meter;
+  Gate gate;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {}, [&] { gate.Pass(); });
+  const auto prompt = Prompt(10, 1);
+  auto turn = MakeTurn(1, 0, prompt.size(), 4);
+  turn.mutable_sampling()->set_temperature(1);
+  const auto open = [&](const std::string & session, uint64_t instance) {
+    return OpenTurn(core, {.key = {session, 1, 0}, .positions = 50}, instance, prompt, turn);
+  };
+  auto left = open("left", 0);
+  ASSERT_TRUE(core.Tick());
+  gate.WaitForOne();  // its token has left, and the only thread that draws is busy from here on
+  auto recalled = open("recalled", 1);
+  ASSERT_TRUE(core.Tick());
+  Frame cancel;
+  cancel.mutable_cancel()->set_turn(1);
+  core.OnFrame({"left", 1, 0}, 0, Port::kUp, cancel);
+  core.OnFrame({"recalled", 1, 0}, 1, Port::kUp, cancel);
+  EXPECT_EQ(left->Next().tokens_size(), 1);
+  for (const auto & gateway : {left, recalled}) {
+    const auto answer = gateway->Finish();
+    EXPECT_EQ(answer.finish, seam::v1::FINISH_CANCELLED);
+    EXPECT_TRUE(answer.tokens.empty());
+    EXPECT_EQ(answer.pos, prompt.size());
+  }
+  auto last = open("last", 2);
+  ASSERT_TRUE(core.Tick());
+  gate.Open();
+  EXPECT_EQ(last->Next().tokens_size(), 1);  // drawn after what was recalled
+  EXPECT_EQ(recalled->n_waiting(), 0U);
+}
+
+}  // namespace
+}  // namespace meshnet
