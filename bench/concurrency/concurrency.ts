@@ -33,29 +33,25 @@ export const concurrency: Bench = async (options: BenchOptions) => {
   const model = await prepareModel(name, { say, signal });
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
   const run = new Run({ model, limits, options, lanes: items });
-  try {
-    const { lanes, skipped: failed } = await runLanes({
-      items: items.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
-      run: (lane, steps) => run.lane(lane, steps),
-      recover: () => run.stop(),
-    });
-    const skipped = [...impossible, ...failed];
-    const { network, started, stepMs } = run.facts;
-    return {
-      bench: 'concurrency',
-      // Every name says its sessions and delay.
-      ratios: Object.fromEntries(lanes.flatMap(({ ratios }) => Object.entries(ratios))),
-      context: {
-        machine: machine(), engine: started.mesh?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH,
-        positions: POSITIONS[name], network, started, skipped,
-      },
-      lanes,
-      details: { limits, one_process_step_ms: Object.fromEntries(stepMs) },
-      table: tableOf({ lanes, skipped }),
-    };
-  } finally {
-    await run.stop();
-  }
+  const { lanes, skipped: failed } = await runLanes({
+    items: items.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
+    run: (lane, steps) => run.lane(lane, steps),
+    stop: () => run.stop(),
+  });
+  const skipped = [...impossible, ...failed];
+  const { network, started, stepMs } = run.facts;
+  return {
+    bench: 'concurrency',
+    // Every name says its sessions and delay.
+    ratios: Object.fromEntries(lanes.flatMap(({ ratios }) => Object.entries(ratios))),
+    context: {
+      machine: machine(), engine: started.mesh?.engine ?? 'none', threads: 1, model: model.name, ubatch: UBATCH,
+      positions: POSITIONS[name], network, started, skipped,
+    },
+    lanes,
+    details: { limits, one_process_step_ms: Object.fromEntries(stepMs) },
+    table: tableOf({ lanes, skipped }),
+  };
 };
 
 interface RunParts {

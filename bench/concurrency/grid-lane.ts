@@ -9,6 +9,7 @@ import { prompts, WARM_UP } from '../runner/prompts.ts';
 import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import { batchedBench } from '../systems/batched-bench.ts';
+import { stockProgram } from '../systems/native.ts';
 import { laneKey, loadsOf, nameOf, type GridLane, type SystemName } from './lanes.ts';
 import { meshMeasures } from './measures.ts';
 import { gridRatios } from './ratios.ts';
@@ -23,6 +24,8 @@ export async function runGrid(
   const { smoke, say, signal } = options;
   const { network, one, mesh, model } = rig.parts;
   const loads = loadsOf(lane);
+  // No other lane is lost where it cannot be built.
+  const stock = loads.has('stock8') ? await stockProgram('llama-batched-bench') : '';
   await network.setDelay(lane.delay);
   for (const [system, { sessions }] of [[one, lane.loads.one8], [mesh, lane.loads.mesh]] as const) {
     const warmUp = prompts(`warm up ${nameOf(lane)} ${system.name}`, { sessions, tokens: WARM_UP.tokens });
@@ -32,7 +35,7 @@ export async function runGrid(
     ...options,
     systems: [...loads.keys()],
     run: async (name, n) => {
-      const measures = await measure(name, loads.get(name) as Load, { rig, seed: `${nameOf(lane)} ${n}`, signal });
+      const measures = await measure(name, loads.get(name) as Load, { parts: rig.parts, stock, seed: `${nameOf(lane)} ${n}`, signal });
       say(`  ${name.padEnd(6)} decode ${String(measures['decode'])} tok/s, token ${String(measures['step_p50_ms'] ?? '–')} ms`);
       return measures;
     },
@@ -54,13 +57,15 @@ export async function runGrid(
 }
 
 interface MeasureOptions {
-  readonly rig: Rig;
+  readonly parts: Rig['parts'];
+  /** llama-batched-bench of the unpatched tree, where the lane wants it. */
+  readonly stock: string;
   readonly seed: string;
   readonly signal: AbortSignal;
 }
 
-async function measure(name: SystemName, load: Load, { rig, seed, signal }: MeasureOptions): Promise<Measures> {
-  const { one, mesh, model, stock = '' } = rig.parts;
+async function measure(name: SystemName, load: Load, { parts, stock, seed, signal }: MeasureOptions): Promise<Measures> {
+  const { one, mesh, model } = parts;
   const { sessions, prompt, output } = load;
   if (name === 'stock8') {
     const { prefill, decode } = await batchedBench({

@@ -6,7 +6,6 @@ import { prompts, WARM_UP } from '../runner/prompts.ts';
 import { median } from '../runner/statistics.ts';
 import type { LineSystem } from '../systems/line-system.ts';
 import type { MeshSystem } from '../systems/mesh-system.ts';
-import { stockProgram } from '../systems/native.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
 import { loadsOf, outlasting, promptOf, type ConcurrencyLane } from './lanes.ts';
@@ -29,8 +28,6 @@ interface RigParts {
   readonly network: Network;
   readonly one: LineSystem;
   readonly mesh: MeshSystem;
-  /** llama-batched-bench of the unpatched tree, where a lane wants it. */
-  readonly stock: string | undefined;
 }
 
 /** What all lanes share: the network, one process and the mesh, started once while there is no delay. */
@@ -45,13 +42,11 @@ export class Rig {
   }
 
   static async start(lanes: readonly ConcurrencyLane[], { model, say, signal }: RigOptions): Promise<Rig> {
-    const wantsStock = lanes.some((lane) => lane.kind === 'grid' && lane.loads.stock8 !== undefined);
-    const stock = wantsStock ? await stockProgram('llama-batched-bench') : undefined;
     const sessions = Math.max(...lanes.map(sessionsOf));
     const network = await openNetwork(2, signal);
     const places = [placeOn(network, 0, NEAR_CORE), placeOn(network, 1, FAR_CORE)];
     const rig = new Rig({
-      model, network, stock,
+      model, network,
       one: oneProcess('one process', NEAR_CORE, { model: model.file, sessions, cells: cellsOfOne(lanes, sessions) }),
       mesh: shardsAt('mesh', {
         model: model.file, sessions, cells: Math.max(...lanes.map(cellsOfMesh)), places,
@@ -72,7 +67,7 @@ export class Rig {
     try {
       await stopAll([one, mesh]);
     } finally {
-      await network.stop();
+      await stopAll([network]);
     }
   }
 

@@ -1,4 +1,4 @@
-import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
 import { limitsOf } from '../mesh/limits.ts';
@@ -31,28 +31,24 @@ export const gate5: Bench = async (options: BenchOptions) => {
   const model = await prepareModel(smoke ? 'generated' : '1b', { say, signal });
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
   const run = new Run({ model, limits, options, speedLanes: items.filter((lane) => lane.kind !== 'fit') });
-  try {
-    const { lanes, skipped: failed } = await runLanes({
-      items: items.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
-      run: (lane, steps) => run.lane(lane, steps),
-      recover: () => run.stop(),
-    });
-    const skipped = [...impossible, ...failed];
-    const { network, started, engine } = run.facts;
-    return {
-      bench: 'gate5',
-      ratios: flatRatios(lanes),
-      context: {
-        machine: machine(), engine: started['ours']?.engine ?? engine, threads: 1, model: model.name, ubatch: UBATCH, network,
-        started, skipped,
-      },
-      lanes,
-      details: { limits, delays_per_token: slopes(lanes) },
-      table: tableOf({ lanes, skipped }),
-    };
-  } finally {
-    await run.stop();
-  }
+  const { lanes, skipped: failed } = await runLanes({
+    items: items.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
+    run: (lane, steps) => run.lane(lane, steps),
+    stop: () => run.stop(),
+  });
+  const skipped = [...impossible, ...failed];
+  const { network, started, engine } = run.facts;
+  return {
+    bench: 'gate5',
+    ratios: flatRatios(lanes),
+    context: {
+      machine: machine(), engine: started['ours']?.engine ?? engine, threads: 1, model: model.name, ubatch: UBATCH, network,
+      started, skipped,
+    },
+    lanes,
+    details: { limits, delays_per_token: slopes(lanes) },
+    table: tableOf({ lanes, skipped }),
+  };
 };
 
 /** What this machine allows, and why not the rest. */
@@ -92,8 +88,6 @@ class Run {
   readonly #parts: RunParts;
   #rig: Rig | undefined;
   #facts: Facts = { network: {}, started: {}, engine: 'none' };
-  /** Why nothing more is measured: what ran before still runs. */
-  #left: string | undefined;
 
   constructor(parts: RunParts) {
     this.#parts = parts;
@@ -107,11 +101,6 @@ class Run {
     const { model, limits, options: { smoke, signal } } = this.#parts;
     if (lane.kind === 'fit') {
       await this.stop();
-    }
-    if (this.#left !== undefined) {
-      throw new MeshnetError('INTERNAL', `something of an earlier lane still runs: ${this.#left}`);
-    }
-    if (lane.kind === 'fit') {
       const { record, engine } = await runFit(lane, { model: model.file, signal, say: steps.say });
       this.#facts = { ...this.#facts, engine };
       steps.progress(1, 1);
@@ -126,20 +115,10 @@ class Run {
     return { ...record, limits: await limitsOf(loads, { record, file: model.file, machine: limits }) };
   }
 
-  /** What was measured is not lost with what does not stop; but nothing more is measured beside that. */
   async stop(): Promise<void> {
     const rig = this.#rig;
     this.#rig = undefined;
-    try {
-      await rig?.stop();
-    } catch (err) {
-      const { smoke, say } = this.#parts.options;
-      if (smoke) {
-        throw err;
-      }
-      this.#left = toMeshnetError(err).message;
-      say(`could not be stopped: ${this.#left}`);
-    }
+    await rig?.stop();
   }
 
   async #started({ say }: LaneProgress): Promise<Rig> {

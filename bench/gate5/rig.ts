@@ -59,7 +59,7 @@ export class Rig {
     try {
       await stopAll([...this.systems.values()]);
     } finally {
-      await this.network.stop();
+      await stopAll([this.network]);
     }
   }
 }

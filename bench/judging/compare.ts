@@ -52,10 +52,10 @@ export function compare(old: BenchRecord, now: BenchRecord): Comparison {
   };
 }
 
-/** An interval that lies wholly on the wrong side; a figure without one is its own. */
+/** An interval that lies wholly on the wrong side; a figure without one is its own. A cost that is a growth may be below zero. */
 function regressed(name: string, { before, figure }: { before: number; figure: Figure }): boolean {
   const { low, high } = typeof figure === 'number' ? { low: figure, high: figure } : figure;
-  return COST.test(name) ? low > before / REGRESSION : high < before * REGRESSION;
+  return COST.test(name) ? low > before + Math.abs(before) * (1 / REGRESSION - 1) : high < before * REGRESSION;
 }
 
 function disturbedNames({ lanes }: BenchRecord): string[] {

@@ -151,7 +151,8 @@ export class LoadMesh {
     await until('every shard serves', async () => {
       return (await Promise.all(this.#shards.map((shard) => shard.serves(signal)))).every(Boolean);
     }, { withinMs: START_MS, everyMs: LOOK_EVERY_MS, signal });
-    this.#engine = (await this.#shards[0]?.health(signal))?.engineClass ?? '';
+    const classes = await Promise.all(this.#shards.map((shard) => shard.engineClass(signal)));
+    this.#engine = [...new Set(classes)].join(', ');
     // The shards announce themselves a moment after they serve.
     const [prompt = []] = prompts('first', { sessions: 1, tokens: FIRST.tokens });
     await until('there is a route', async () => {

@@ -37,6 +37,15 @@ export class LoadShard {
     return (await healthOf(this.#node.listening.api ?? '', signal)).shard;
   }
 
+  /** Of the worker. @throws {MeshnetError} NOT_SERVING */
+  async engineClass(signal: AbortSignal): Promise<string> {
+    const engineClass = (await this.health(signal))?.engineClass ?? '';
+    if (engineClass === '') {
+      throw new MeshnetError('NOT_SERVING', `${this.root.name} does not serve`);
+    }
+    return engineClass;
+  }
+
   /** Looks for the worker that serves now; another one than before is put on its core. False while none serves. */
   async serves(signal: AbortSignal): Promise<boolean> {
     const shard = await this.health(signal);

@@ -26,26 +26,22 @@ export const load: Bench = async (options: BenchOptions) => {
   const name = smoke ? 'generated' : '1b';
   const model = await prepareModel(name, { say, signal });
   const run = new Run(model, options);
-  try {
-    const { lanes, skipped } = await runLanes({
-      items: wanted.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
-      run: (lane, steps) => run.lane(lane, steps),
-      recover: () => run.stop(),
-    });
-    return {
-      bench: 'load',
-      // Every name says its question.
-      ratios: Object.fromEntries(lanes.flatMap(({ ratios }) => Object.entries(ratios))),
-      context: {
-        machine: machine(), engine: run.engine, threads: 1, model: model.name, ubatch: UBATCH, positions: POSITIONS[name], skipped,
-      },
-      lanes,
-      details: {},
-      table: tableOf({ lanes, skipped }),
-    };
-  } finally {
-    await run.stop();
-  }
+  const { lanes, skipped } = await runLanes({
+    items: wanted.map((lane) => ({ lane, name: nameOf(lane), work: work(lane) })), smoke, say, signal,
+    run: (lane, steps) => run.lane(lane, steps),
+    stop: () => run.stop(),
+  });
+  return {
+    bench: 'load',
+    // Every name says its question.
+    ratios: Object.fromEntries(lanes.flatMap(({ ratios }) => Object.entries(ratios))),
+    context: {
+      machine: machine(), engine: run.engine, threads: 1, model: model.name, ubatch: UBATCH, positions: POSITIONS[name], skipped,
+    },
+    lanes,
+    details: {},
+    table: tableOf({ lanes, skipped }),
+  };
 };
 
 /** The mesh of the lane that runs; the next lane with the same shape has it too. */

@@ -13,11 +13,11 @@ export function windowSpeed(times: Times, { from, to }: Window): number {
   return times.flat().filter((time) => time > from && time <= to).length / (to - from) * 1000;
 }
 
-/** Tokens per second of a session, in the mean over all sessions' time after their first token. */
+/** Tokens per second of a session, in the mean over all sessions' time after their first token; 0 without one. */
 export function sessionSpeed(times: Times): number {
   const tokens = times.reduce((sum, { length }) => sum + Math.max(0, length - 1), 0);
   const ms = times.reduce((sum, own) => sum + (own.at(-1) ?? 0) - (own[0] ?? 0), 0);
-  return tokens / ms * 1000;
+  return tokens === 0 ? 0 : tokens / ms * 1000;
 }
 
 /** An answer, a refusal that says when to come back, or what no client can do anything with. */

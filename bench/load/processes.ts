@@ -1,4 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
+import { MeshnetError } from '../../src/errors.ts';
 
 export interface NamedProcess {
   readonly name: string;
@@ -24,9 +25,14 @@ export async function familyOf(root: NamedProcess): Promise<NamedProcess[]> {
   return family;
 }
 
-export async function usageOf({ pid }: NamedProcess): Promise<Usage> {
-  const [status, fds] = await Promise.all([readFile(`/proc/${pid}/status`, 'utf8'), readdir(`/proc/${pid}/fd`)]);
-  return { rssMiB: readRss(status), fds: fds.length };
+/** @throws {MeshnetError} INTERNAL when it has ended: what it held then is no measure of anything */
+export async function usageOf({ name, pid }: NamedProcess): Promise<Usage> {
+  try {
+    const [status, fds] = await Promise.all([readFile(`/proc/${pid}/status`, 'utf8'), readdir(`/proc/${pid}/fd`)]);
+    return { rssMiB: readRss(status), fds: fds.length };
+  } catch (err) {
+    throw new MeshnetError('INTERNAL', `a process ended while it was watched: ${name}`, { details: { pid }, cause: err });
+  }
 }
 
 export function usagesOf(processes: readonly NamedProcess[]): Promise<Usage[]> {

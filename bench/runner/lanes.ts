@@ -1,4 +1,5 @@
-import { toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
+import { NotStoppedError, stopAll } from '../systems/stop-all.ts';
 import { asRecorded, type LaneRecord } from './lane-record.ts';
 import { Progress, type LaneProgress, type ProgressLane } from './progress.ts';
 
@@ -19,8 +20,8 @@ export interface LanesPlan<L> {
   readonly signal: AbortSignal;
   /** Gives nothing when there is nothing to record. */
   readonly run: (lane: L, steps: LaneProgress) => Promise<LaneRecord | undefined>;
-  /** Behind a lane that failed: its systems may be in any state. */
-  readonly recover?: () => Promise<void>;
+  /** Ends what lanes share: behind one that failed, since it may be in any state, and behind the last one. */
+  readonly stop?: () => Promise<void>;
 }
 
 export interface RanLanes {
@@ -29,28 +30,49 @@ export interface RanLanes {
 }
 
 /**
- * Lane after lane. What others took an hour for is not lost with one that fails, nor by Ctrl-C. A smoke run fails with its
- * lane, unless that is one that the machine does not allow.
+ * Lane after lane. What others took an hour for is not lost with one that fails, nor by Ctrl-C, nor with what does not stop;
+ * but nothing more is measured beside that. A smoke run fails with its lane, unless that is one that the machine does not
+ * allow, and with what does not stop.
  */
-export async function runLanes<L>({ items, smoke, say, signal, run, recover }: LanesPlan<L>): Promise<RanLanes> {
+export async function runLanes<L>({ items, smoke, say, signal, run, stop }: LanesPlan<L>): Promise<RanLanes> {
   const progress = new Progress(items, say);
   const lanes: LaneRecord[] = [];
   const skipped: Skipped[] = [];
-  for (const [i, { lane, name }] of items.entries()) {
-    const steps = progress.lane(i);
+  const left: NotStoppedError[] = [];
+  const end = async (): Promise<void> => {
     try {
-      signal.throwIfAborted();
-      const record = await run(lane, steps);
-      lanes.push(...record === undefined ? [] : [asRecorded(record)]);
+      await stopAll(stop === undefined ? [] : [{ stop }]);
     } catch (err) {
-      const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
-      if (smoke && code !== 'CONFIG_INVALID') {
+      if (smoke || !(err instanceof NotStoppedError)) {
         throw err;
       }
-      skipped.push({ lane: name, why: `${code}: ${message}` });
-      steps.say(`skipped: ${message}`);
-      await recover?.();
+      left.push(err);
+      say(err.message);
     }
+  };
+  try {
+    for (const [i, { lane, name }] of items.entries()) {
+      const steps = progress.lane(i);
+      try {
+        signal.throwIfAborted();
+        if (left[0] !== undefined) {
+          throw new MeshnetError('INTERNAL', `something of an earlier lane still runs: ${left[0].message}`);
+        }
+        const record = await run(lane, steps);
+        lanes.push(...record === undefined ? [] : [asRecorded(record)]);
+      } catch (err) {
+        const { code, message } = signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
+        if (smoke && code !== 'CONFIG_INVALID') {
+          throw err;
+        }
+        left.push(...err instanceof NotStoppedError ? [err] : []);
+        skipped.push({ lane: name, why: `${code}: ${message}` });
+        steps.say(`skipped: ${message}`);
+        await end();
+      }
+    }
+  } finally {
+    await end();
   }
   return { lanes, skipped };
 }

@@ -1,10 +1,10 @@
 import { loadConfig } from '../../src/config.ts';
-import { MeshnetError, toMeshnetError } from '../../src/errors.ts';
+import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
+import { runLanes, type Skipped } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
-import { Progress } from '../runner/progress.ts';
 import { generatedModel, stockProgram } from '../systems/native.ts';
 import { keyOf, runLane, UBATCH, type Lane, type LanePlan } from './split-lane.ts';
 
@@ -16,40 +16,36 @@ const REAL_MODEL = 'smollm2-135m-instruct';
  * the 1.1B shape.
  */
 export const split: Bench = async (options: BenchOptions) => {
-  const { plans, skipped } = await plan(options);
-  const asked = plans.filter((one) => options.wants(keyOf(one)));
+  const { smoke, say, signal, wants } = options;
+  const { plans, skipped: impossible } = await plan(options);
+  const asked = plans.filter((one) => wants(keyOf(one)));
   if (asked.length === 0) {
     throw new MeshnetError('CONFIG_INVALID', 'no lane of split has that name', { details: { field: '--lanes' } });
   }
   const stock = await stockProgram('llama-bench');
-  const progress = new Progress(asked.map(({ name, work }) => ({ name, work })), options.say);
-  const limits = await measureLimits({ cores: [0], signal: options.signal, ...options.smoke ? { seconds: 0.01 } : {} });
-  const lanes: Lane[] = [];
-  for (const [i, lanePlan] of asked.entries()) {
-    try {
-      lanes.push(await runLane(lanePlan, { stock, limits, smoke: options.smoke, signal: options.signal, ...progress.lane(i) }));
-    } catch (err) {
-      // The first one's minutes are not lost with the second, nor by Ctrl-C.
-      if (options.smoke || lanes.length === 0) {
-        throw err;
-      }
-      const { code, message } = options.signal.aborted ? { code: 'CANCELLED', message: 'interrupted' } : toMeshnetError(err);
-      skipped.push({ lane: lanePlan.name, why: `${code}: ${message}` });
-    }
-  }
-  const [{ engine }] = lanes as [Lane];
-  const records = lanes.map(({ record }) => record);
+  const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
+  const measured: Lane[] = [];
+  const { lanes, skipped: failed } = await runLanes({
+    items: asked.map((lane) => ({ lane, name: lane.name, work: lane.work })), smoke, say, signal,
+    run: async (lane, steps) => {
+      const ran = await runLane(lane, { stock, limits, smoke, signal, ...steps });
+      measured.push(ran);
+      return ran.record;
+    },
+  });
+  const skipped = [...impossible, ...failed];
   return {
     bench: 'split',
-    ratios: Object.assign({}, ...records.map(({ ratios }) => ratios)) as (typeof records)[0]['ratios'],
+    // Those of real weights have a prefix.
+    ratios: Object.fromEntries(lanes.flatMap(({ ratios }) => Object.entries(ratios))),
     context: {
-      machine: machine(), engine, threads: 1, model: asked[0]?.name ?? '', ubatch: UBATCH,
-      paths: [...new Set(lanes.flatMap(({ paths }) => paths))], skipped,
+      machine: machine(), engine: measured[0]?.engine ?? 'none', threads: 1, model: asked[0]?.name ?? '', ubatch: UBATCH,
+      paths: [...new Set(measured.flatMap(({ paths }) => paths))], skipped,
     },
-    lanes: records,
+    lanes,
     details: { limits },
     table: [
-      ...lanes.flatMap(({ table }) => table),
+      ...measured.flatMap(({ table }) => table),
       ...skipped.map(({ lane, why }) => `split: ${lane} skipped: ${why}`),
     ],
   };
@@ -57,7 +53,7 @@ export const split: Bench = async (options: BenchOptions) => {
 
 interface Plans {
   readonly plans: (LanePlan & { readonly work: number })[];
-  readonly skipped: { readonly lane: string; readonly why: string }[];
+  readonly skipped: readonly Skipped[];
 }
 
 async function plan({ smoke, signal, say }: BenchOptions): Promise<Plans> {

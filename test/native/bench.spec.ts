@@ -102,6 +102,7 @@ describe('native/bench', () => {
       assert.equal(record.context['smoke'], true);
       assert.deepEqual(Object.fromEntries(Object.entries(record.ratios).map(([key, figure]) => [key, valueOf(figure)])), line.ratios);
       assert.equal(record.lanes.length > 0, ratios.length > 0);
+      assert.equal(record.context.engine !== 'none', record.lanes.length > 0);
     });
   }
 

@@ -21,7 +21,7 @@ describe('bench/concurrency/ratios', () => {
   it('holds one session against its computing and two delays', () => {
     // 16 + 16 ms of computing and two delays of 20 ms, and 4 ms.
     const ratios = gridRatios(grid('1b/32/1/20'), someRounds(grid('1b/32/1/20')));
-    assert.equal(ratios['delay_law_20ms']?.median, Number((77 / 76).toPrecision(4)));
+    assert.equal(ratios['delay_law_20ms']?.median, Number((77 / 76).toPrecision(6)));
     assert.equal(ratios['jain_mesh1_20ms'], undefined);
   });
 

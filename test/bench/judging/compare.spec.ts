@@ -74,6 +74,15 @@ describe('bench/judging/compare', () => {
     assert.deepEqual(verdicts(good, { ...slow, context: { ...slow.context, smoke: true } }), { 'decode/a_over_b': 'not judged' });
   });
 
+  it('holds a cost below zero against itself', () => {
+    const of = (fds: number, untyped: number): BenchRecord => {
+      const ratios = { overload_fds_back: fds, overload_untyped: untyped };
+      return aRecord({ lanes: [aLane({ ratios })], ratios });
+    };
+    assert.deepEqual(Object.values(verdicts(of(-1, 0), of(-1, 0))), ['holds', 'holds']);
+    assert.deepEqual(Object.values(verdicts(of(-1, 0), of(-0.9, 1))), ['fails', 'fails']);
+  });
+
   it('holds only when something was compared', () => {
     const old = record({ 'decode/a_over_b': 1 });
     const none = compare(old, record({ 'decode/c_over_b': 1 }));

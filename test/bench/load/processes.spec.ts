@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { familyOf, growths, readRss, readStat, usageOf } from '../../../bench/load/processes.ts';
+import { isMeshnetError } from '../../../src/errors.ts';
 
 describe('bench/load/processes', () => {
   it('reads a process whose name holds brackets and spaces', () => {
@@ -28,6 +29,7 @@ describe('bench/load/processes', () => {
       child.stdin.end();
       await once(child, 'close');
     }
+    await assert.rejects(usageOf({ name: 'root', pid: child.pid ?? 0 }), (err) => isMeshnetError(err, 'INTERNAL'));
   });
 
   it('holds each process against itself', () => {

@@ -22,8 +22,12 @@ describe('bench/load/ratios', () => {
     });
   });
 
-  it('makes no figure of an overload without an answer', () => {
-    const rounds = roundsOf({ capacity: { session_tok_s: 5 }, overload: { session_tok_s: Number.NaN, untyped: 9 } });
-    assert.throws(() => overloadRatios(rounds), (err) => isMeshnetError(err, 'INTERNAL'));
+  it('keeps what an overload without an answer did, and makes no figure where there is none at capacity', () => {
+    const of = (capacity: number): Record<string, number> => medians(overloadRatios(roundsOf({
+      capacity: { session_tok_s: capacity },
+      overload: { session_tok_s: 0, untyped: 9, rss_back_mib: 0, fds_back: 0, left: 0 },
+    })));
+    assert.deepEqual([of(5)['overload_admitted_speed'], of(5)['overload_untyped']], [0, 9]);
+    assert.throws(() => of(0), (err) => isMeshnetError(err, 'INTERNAL'));
   });
 });
