@@ -32,7 +32,7 @@ describe('bench/gate5/measures', () => {
   it('holds the bytes of a token against its width', () => {
     const wire = contractLanes().find((lane): lane is SpeedLane => lane.kind === 'wire') as SpeedLane;
     const ratios = ratiosOf(wire, someRounds(wire));
-    assert.equal(ratios['bytes/ours_over_bound']?.median, Number((8300 / (2048 * 4 + 128)).toPrecision(4)));
+    assert.equal(ratios['bytes/ours_over_bound']?.median, Number((8300 / (2048 * 4 + 128)).toPrecision(6)));
     assert.equal(ratios['wire/ours_over_rpc1l']?.median, 1);
   });
 
