@@ -115,7 +115,6 @@ ShardParams ParamsOf(const RingOptions & options, uint32_t stage) {
   params.n_ctx = options.n_ctx;
   params.n_seq_max = options.n_seq_max;
   params.n_ubatch = options.n_ubatch;
-  params.kv_type = options.kv_type;
   return params;
 }
 

@@ -73,7 +73,6 @@ struct RingOptions {
   seam::v1::DType dtype = seam::v1::DTYPE_F32;
   // Which decodes of a stage are to fail while they compute.
   std::function<bool(uint32_t stage, std::span<const Row>)> give_up{};
-  std::string kv_type = "f16";
   // Puts something between the engine of a stage and what it has loaded.
   std::function<std::unique_ptr<Shard>(uint32_t stage, Shard && loaded)> wrap{};
 };

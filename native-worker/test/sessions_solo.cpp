@@ -50,20 +50,27 @@ class Soloist {
 
   void Compare(const PlayedSession & session, const PlayedTurn & turn, const DrawnRow & draw,
                const std::string & name) {
-    float difference = 0;
+    const double n = static_cast<double>(draw.logits.size());
+    double sum = 0, squares = 0, moved = 0;
+    float farthest = 0;
     for (size_t v = 0; v < draw.logits.size(); v++) {
-      difference = std::max(difference, std::fabs(draw.logits[v] - logits_[v]));
+      const float difference = draw.logits[v] - logits_[v];
+      farthest = std::max(farthest, std::fabs(difference));
+      moved += static_cast<double>(difference) * difference;
+      sum += logits_[v];
+      squares += static_cast<double>(logits_[v]) * logits_[v];
     }
+    const double difference = std::sqrt(moved / (squares - sum * sum / n));
     result_.n_rows++;
     result_.max_difference = std::max(result_.max_difference, difference);
     if (!(difference <= kSoloTolerance)) {
-      findings_->Add(name + ": a logit is " + std::to_string(difference) + " from what it is alone");
+      findings_->Add(name + ": a row is " + std::to_string(difference) + " from what it is alone");
     }
-    // The answer itself: alone the session would say the same, unless two tokens are as good as equal.
+    // The answer itself: alone the session would say the same, unless two tokens are nearer than what moved.
     if (turn.turn.sampling().temperature() != 0) return;
     const float * markers = logits_ + FirstMarker(session.id);
     const float best = *std::max_element(markers, markers + kMarkers);
-    if (logits_[draw.token] < best - 2 * kSoloTolerance) findings_->Add(name + ": alone it would be another one");
+    if (logits_[draw.token] < best - 2 * farthest) findings_->Add(name + ": alone it would be another one");
   }
 
   Findings * findings_;

@@ -80,8 +80,6 @@ void PlayAndCheck(const Cuts & cuts, const PlayParams & params, Fault fault, Out
                       .n_seq_max = params.seats,
                       .n_ubatch = 32,
                       .params = {.trace_logits = true}};
-  // What is rounded to f16 in the cache falls to either side of a step: no tolerance of f32 would hold.
-  options.kv_type = "f32";
   RingOptions watched = options;
   watched.wrap = [&](uint32_t stage, Shard && loaded) -> std::unique_ptr<Shard> {
     const Mistake mistake = stage == fault.stage ? fault.mistake : Mistake::kNone;
