@@ -106,7 +106,9 @@ export class EntrySeam {
       if (!finished) {
         await this.#cancel(running);
       }
-      this.#running = undefined;
+      if (this.#running === running) {
+        this.#running = undefined;
+      }
     }
   }
 

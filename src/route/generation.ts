@@ -75,10 +75,14 @@ export class RouteGeneration implements AsyncIterable<Step> {
     this.#begin();
     const signal = AbortSignal.any([this.#signal, this.#route.lost]);
     const left = new MeshnetError('CANCELLED', 'the answer was left');
-    // Every stage hears of it at once, whatever becomes of the cancel at the head.
-    const release = (): void => { void this.#close(this.#reason(left)); };
-    signal.addEventListener('abort', release, { once: true });
     let reason: MeshnetError | undefined = left;
+    // Every stage hears of it at once, whatever becomes of the cancel at the head. What has finished is not cancelled any more: the
+    // signal may well come before the reader asks for what follows the last token.
+    const release = (): void => {
+      const isWhole = reason === undefined && !this.#route.lost.aborted;
+      void this.#close(isWhole ? undefined : this.#reason(left));
+    };
+    signal.addEventListener('abort', release, { once: true });
     const drawn: number[] = [];
     try {
       for await (const frame of this.#route.entry.turn(this.#turn, { signal })) {

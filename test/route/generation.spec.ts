@@ -128,6 +128,34 @@ describe('route/generation', () => {
       });
     }
 
+    it('gives it away when the signal comes between the finish and the reader, who has not come back yet', async () => {
+      const client = new AbortController();
+      const generation = keeping({}, client.signal);
+      const steps = generation[Symbol.asyncIterator]();
+      const first = steps.next();
+      await route.head.turn();
+      await route.head.send(loopFrame([6], Finish.MAX_TOKENS, 2));
+      await first;
+      client.abort(new MeshnetError('CANCELLED'));
+      await steps.return(undefined);
+      await generation.closed;
+      assert.deepEqual(kept, [[1, 2]]);
+      assert.deepEqual(route.closed, []);
+    });
+
+    it('closes it when a stage is lost between the finish and the reader', async () => {
+      const generation = keeping();
+      const steps = generation[Symbol.asyncIterator]();
+      const first = steps.next();
+      await route.head.turn();
+      await route.head.send(loopFrame([6], Finish.MAX_TOKENS, 2));
+      await first;
+      route.leases.abort(new MeshnetError('LEASE_EXPIRED'));
+      await generation.closed;
+      assert.deepEqual(kept, []);
+      assert.equal(route.closed[0]?.code, 'LEASE_EXPIRED');
+    });
+
     it('releases it when the reader leaves early', async () => {
       const reading = (async () => {
         for await (const step of keeping()) {

@@ -71,7 +71,8 @@ export class Mesh {
   async shard(layers: string, bootstrap: NodeProcess, { name = `shard-${layers}`, args = [] }: { name?: string; args?: readonly string[] } = {}): Promise<NodeProcess> {
     const node = await this.node(name, [
       '--bootstrap', bootstrap.listening.addresses[0] ?? '', '--model', MODEL, '--layers', layers,
-      '--worker-threads', '1', '--worker-listen', '127.0.0.1:0', '--worker-cells', '4096', ...args,
+      '--worker-threads', '1', '--worker-listen', '127.0.0.1:0', ...(args.includes('--worker-cells') ? [] : ['--worker-cells', '4096']),
+      ...args,
     ]);
     await node.waitFor('serving', AbortSignal.timeout(READY_MS));
     return node;
