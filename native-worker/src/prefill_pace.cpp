@@ -26,7 +26,9 @@ void Follow(double value, double weight, double * mean) {
 }  // namespace
 
 uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const {
-  if (left == 0 || on_way_.size() >= MaxGroups(n_stages)) return 0;
+  // Decoders that come back while their last group is further on have a fast way: theirs can follow it at once.
+  const size_t max_groups = std::max<size_t>(MaxGroups(n_stages), decode_rows > 0 && n_stages > 1 ? 2 : 1);
+  if (left == 0 || on_way_.size() >= max_groups) return 0;
   if (decode_rows > 0) {
     const auto measured = steps_.find(decode_rows);
     if (measured == steps_.end() || n_ticks_ - measured->second.tick >= kBelievedTicks) return 0;

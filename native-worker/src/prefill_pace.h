@@ -24,8 +24,9 @@ inline constexpr uint32_t kFirstRows = 16;
 inline constexpr uint32_t kAloneRows = 64;
 // Rows that kernels work on together: a tick is filled up to a multiple.
 inline constexpr uint32_t kKernelRows = 4;
-// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill.
-inline constexpr uint64_t kBelievedTicks = 64;
+// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill, and the groups that
+// follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
+inline constexpr uint64_t kBelievedTicks = 128;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.

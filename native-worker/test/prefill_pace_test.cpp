@@ -83,6 +83,18 @@ TEST(PrefillPace, KeepsNoMoreGroupsOnTheWayThanTheRingHasRoomFor) {
   EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
 }
 
+TEST(PrefillPace, LetsDecodersFollowTheLastGroupThroughAFasterStage) {
+  PrefillPace pace;
+  pace.Ran(2, 0, 10'000);
+  pace.Sent(1, false);
+  pace.Returned(1, 3'000, 10'000);
+  pace.Sent(2, true);
+  EXPECT_GT(pace.Rows(2, 2, kMaxRows), 0U);
+  EXPECT_EQ(pace.Rows(0, 2, kMaxRows), 0U);  // they are about to be back
+  pace.Sent(3, true);
+  EXPECT_EQ(pace.Rows(2, 2, kMaxRows), 0U);
+}
+
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);
@@ -279,8 +291,9 @@ TEST_P(PacedRing, ALongPromptAndItsNeighboursBothGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Rings, PacedRing,
                          testing::Values(Setting{{1}, 0, 1}, Setting{{1}, 0, 3}, Setting{{1, 1}, 0, 3},
-                                         Setting{{1, 1.5}, 0, 3}, Setting{{1, 1}, 20'000, 3},
-                                         Setting{{1, 1}, 20'000, 1}));
+                                         Setting{{1, 1.5}, 0, 3}, Setting{{1.5, 1}, 0, 3}, Setting{{1, 0.3}, 0, 3},
+                                         Setting{{1, 1}, 20'000, 3}, Setting{{1, 1}, 20'000, 1},
+                                         Setting{{2, 1}, 5'000, 8}, Setting{{1, 1, 1}, 10'000, 4}));
 
 }  // namespace
 }  // namespace meshnet
