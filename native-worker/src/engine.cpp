@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -121,10 +122,16 @@ struct Engine::Impl {
                    [&](ClosePort & c) { core.OnClosed(key, id, c.from); },
                    [&](FailPort & c) { core.OnFailed(key, id, c.from, c.why); },
                    [&](ExtendLane & c) { core.Extend(key, id, c.positions); },
-                   [&](ReleaseLane & c) { core.Release(key, id, c.why); },
+                   [&](ReleaseLane & c) { Release(key, id, c.why); },
                    [&](RunProbe & c) { Probe(key, id, c); },
                },
                command.what);
+  }
+
+  void Release(const LaneKey & key, uint64_t instance, const Status & why) {
+    core.Release(key, instance, why);
+    const std::lock_guard lock(mutex);
+    leaving.erase(leaving.find(key));
   }
 
   void Probe(const LaneKey & key, uint64_t instance, RunProbe & probe) {
@@ -149,6 +156,7 @@ struct Engine::Impl {
   std::condition_variable news;
   Ledger ledger;
   std::vector<Command> inbox;
+  std::multiset<LaneKey> leaving;  // released, and their peers are about to be told why
   bool woken = false;
   bool drawn = false;  // by the sampling pool
   bool stopping = false;
@@ -229,6 +237,7 @@ void Engine::Release(const LaneKey & key, const Status & why) {
   // Free for others at once: the engine clears the sequence before it reads anything that a later lane may send.
   const uint64_t instance = lease->instance;
   impl_->Push(key, instance, ReleaseLane{why});
+  impl_->leaving.insert(key);
   impl_->ledger.Free(key, instance);
 }
 
@@ -240,6 +249,8 @@ Status Engine::Deliver(const LaneKey & key, Port from, Frame frame) {
   const std::lock_guard lock(impl_->mutex);
   auto * lease = impl_->ledger.Find(key);
   if (lease == nullptr) {
+    // A refusal now would reach the peer before the reason for the end, and stand for it.
+    if (impl_->leaving.contains(key)) return {};
     if (impl_->ledger.IsStale(key)) return {Code::kEpochStale, "a higher epoch of this session is known"};
     return {Code::kLaneNotOpen, "no such lane"};
   }

@@ -91,7 +91,8 @@ class Engine {
   // Ports are attached when a stream is open, and replaced when a higher attempt reconnects. kLaneNotOpen.
   Status Attach(const LaneKey & key, Port port, std::shared_ptr<FrameSink> sink);
   // A frame that the seam has checked against the wire rules (sizes, seq, shape, lane), in order per stream.
-  // kLaneNotOpen, kResourceExhausted (queue full): the seam answers with an Error frame.
+  // kLaneNotOpen, kResourceExhausted (queue full): the seam answers with an Error frame. What comes for a lane that is
+  // being released is dropped.
   Status Deliver(const LaneKey & key, Port from, Frame frame);
   // The other side closed in order: no more frames from it.
   void PortClosed(const LaneKey & key, Port port);

@@ -277,6 +277,26 @@ TEST_P(EngineRing, ReleaseGivesACleanSequenceToTheNext) {
   }
 }
 
+TEST(Engine, SaysWhyALaneIsReleasedWhateverComesMeanwhile) {
+  Gate gate;
+  Ring ring({.cuts = {2}, .give_up = [&](uint32_t stage, std::span<const Row>) {
+               if (stage == 1) gate.Pass();
+               return false;
+             }});
+  auto gateway = ring.Open(0);
+  const auto prompt = Prompt(30, 3);
+  ring.Turn(0, MakeTurn(1, 0, prompt.size(), 20), prompt);
+  gate.WaitForOne();  // the engine of the tail is in a tick, and cannot tell anybody
+  ring.engine(1).Release(ring.Key(0, 1), {Code::kWorkerLost, "the worker stops"});
+  Frame late;
+  late.mutable_cancel()->set_turn(1);
+  EXPECT_TRUE(ring.engine(1).Deliver(ring.Key(0, 1), Port::kUp, late).ok());
+  gate.Open();
+  EXPECT_EQ(gateway->Finish().error, Code::kWorkerLost);
+  EXPECT_EQ(ring.WaitEnded(0, 1), Code::kWorkerLost);
+  EXPECT_EQ(ring.engine(1).Deliver(ring.Key(0, 1), Port::kUp, late).code(), Code::kLaneNotOpen);
+}
+
 TEST_P(EngineRing, EndsTurnsThatDoNotFitWithTypedErrors) {
   struct Case {
     Code code;

@@ -33,7 +33,14 @@ WatchedShard::WatchedShard(Shard && loaded, Recording * recording, Mistake mista
 Status WatchedShard::Decode(std::span<const Row> rows, const float * boundary_in) {
   std::vector<Row> taken(rows.begin(), rows.end());
   if (mistake_ == Mistake::kSwapIds) SwapIds(&taken);
-  for (const Row & row : taken) holding_.insert(row.seq);
+  for (const Row & row : taken) {
+    holding_.insert(row.seq);
+    // What a row that nobody looks at was computed from shows nowhere.
+    if (row.seq == skipped_ && (row.want_logits || !info().is_tail)) {
+      skipped_.reset();
+      (*n_mistakes_)++;
+    }
+  }
   if (Status s = Shard::Decode(taken, boundary_in); !s.ok()) {
     recording_->Refuse(s.message());
     return s;
@@ -67,10 +74,13 @@ void WatchedShard::Clear(int32_t seq) {
   const bool held = holding_.erase(seq) > 0;
   if (held && mistake_ == Mistake::kSkipClear) {
     mistake_ = Mistake::kNone;
-    (*n_mistakes_)++;
+    skipped_ = seq;
     return;
   }
   Shard::Clear(seq);
+  if (seq != skipped_) return;
+  skipped_.reset();
+  mistake_ = Mistake::kSkipClear;
 }
 
 std::vector<RanStep> Compose(const std::vector<TickTrace> & ticks, const Recording & recording, Findings * findings) {

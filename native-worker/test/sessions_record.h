@@ -62,6 +62,7 @@ class WatchedShard final : public Shard {
   Mistake mistake_;  // still to be made
   std::atomic<int> * n_mistakes_;
   std::set<int32_t> holding_;  // sequences that hold something
+  std::optional<int32_t> skipped_;  // not cleared, and nothing has come of it yet
 };
 
 // One row by the session that it was for: sequence ids are each worker's own affair.

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import OpenAI, { APIError } from 'openai';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
@@ -188,17 +189,33 @@ describe('mesh/openai', function () {
     await idle(...shards);
   });
 
-  it('sends clients for which there is no room away until there is, and their library comes back', async () => {
+  /** Statuses of the answers to 24 clients, which is more than a shard has sequence ids. */
+  const crowd = async (asker: OpenAI): Promise<number[]> => {
     const statuses: number[] = [];
     const watching: typeof fetch = async (...request) => {
       const response = await fetch(...request);
       statuses.push(response.status);
       return response;
     };
-    // More than a shard has sequence ids.
-    await together(24, client.withOptions({ maxRetries: 50, fetch: watching }), 30);
-    assert.ok(statuses.includes(503));
+    await together(24, asker.withOptions({ fetch: watching }), 30);
     await idle(...shards);
+    return statuses;
+  };
+
+  it('lets clients wait for which there is no room, and answers each', async () => {
+    assert.deepEqual(await crowd(client), Array.from({ length: 24 }, () => 200));
+  });
+
+  it('sends them away until there is where nobody may wait, and their library comes back', async () => {
+    const file = `${mesh.dataDir('hurried')}.toml`;
+    writeFileSync(file, '[api]\nmaxQueued = 0\n');
+    const hurried = await mesh.gateway(await resolveModel(), 'hurried', [
+      '--bootstrap', gateway.listening.addresses[0] ?? '', '--config', file,
+    ]);
+    await covered(hurried);
+    const statuses = await crowd(client.withOptions({ baseURL: `${apiOf(hurried)}/v1`, maxRetries: 50 }));
+    assert.ok(statuses.includes(429));
+    assert.deepEqual(new Set(statuses), new Set([200, 429]));
   });
 
   it('answers on after all of this', async () => {
