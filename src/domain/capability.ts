@@ -19,6 +19,13 @@ export interface Capability {
   readonly prefillUs: number;
 }
 
+/** Sessions between two turns, which the shard ends when others need their room. */
+export interface AtRest {
+  readonly sessions: number;
+  /** That they have together. */
+  readonly positions: number;
+}
+
 export interface Measured {
   readonly description: Description;
   readonly probe: ProbeReply;
@@ -39,6 +46,17 @@ export function capabilityOf({ description, probe, probeTokens, report }: Measur
     cellsFree: budget?.cellsFree ?? 0,
     decodeUs: probe.decodeUs,
     prefillUs: Math.ceil(probe.prefillUs / Math.max(1, probeTokens)),
+  };
+}
+
+/** What a shard can do for others: they can have the room of what rests there. */
+export function withoutResting(capability: Capability, { sessions, positions }: AtRest): Capability {
+  return {
+    ...capability,
+    // What rests now may have come after the worker's last report.
+    lanes: Math.max(0, capability.lanes - sessions),
+    sequencesFree: capability.sequencesFree + sessions,
+    cellsFree: capability.cellsFree + positions,
   };
 }
 

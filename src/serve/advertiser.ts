@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type AdvertisementRecord, type Sign, signAdvertisement } from '../domain/advertisement.ts';
+import { withoutResting, type AtRest } from '../domain/capability.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { toMeshnetError } from '../errors.ts';
 import { Health } from '../proto/peer_pb.js';
@@ -20,6 +21,8 @@ export interface AdvertiserComponents {
   readonly shards: readonly ShardService[];
   readonly announcer: ModelAnnouncer;
   readonly sign: Sign;
+  /** What rests there is no load. */
+  readonly atRest: (shard: ShardService) => AtRest;
   readonly log?: ServeLog;
 }
 
@@ -119,7 +122,7 @@ export class Advertiser {
   }
 
   #sign(shard: ShardService, description: Description, nowMs: number): Promise<AdvertisementRecord> {
-    const { capability } = shard;
+    const capability = shard.capability && withoutResting(shard.capability, this.#components.atRest(shard));
     const { layerFirst, layerLast, nLayer, engineClass, boundaryIn, boundaryOut, bootId } = description;
     const hasCertificate = shard.direct && description.certificate.byteLength > 0;
     return signAdvertisement({

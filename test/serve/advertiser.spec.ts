@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { parseAdvertisement } from '../../src/domain/advertisement.ts';
+import type { AtRest } from '../../src/domain/capability.ts';
 import { MeshnetError } from '../../src/errors.ts';
 import { Health } from '../../src/proto/peer_pb.js';
 import { Advertiser, type AdvertiserInit } from '../../src/serve/advertiser.ts';
@@ -17,6 +18,7 @@ describe('serve/advertiser', function () {
   let advertiser: Advertiser | undefined;
   let announced: EventEmitter<{ provide: []; withdraw: [] }>;
   let taken: (number | Error)[];
+  let resting: AtRest;
 
   before(async () => {
     rig = new ServeRig(workshop);
@@ -31,6 +33,7 @@ describe('serve/advertiser', function () {
   beforeEach(() => {
     announced = new EventEmitter();
     taken = [];
+    resting = { sessions: 0, positions: 0 };
   });
   afterEach(() => advertiser?.stop());
 
@@ -52,6 +55,7 @@ describe('serve/advertiser', function () {
         },
       },
       sign: peers.signAs(SELF),
+      atRest: (shard) => shard === rig.shards[0] ? resting : { sessions: 0, positions: 0 },
     }, {
       peerId: SELF, addresses: () => Array.from({ length: 6 }, (_, i) => `/ip4/127.0.0.1/tcp/${i + 1}`),
       endpoints: (port) => [`127.0.0.1:${port}`], now: () => NOW_MS, announceRetryMs: 5, ...init,
@@ -83,6 +87,23 @@ describe('serve/advertiser', function () {
     // A worker without direct connections has neither endpoints nor a certificate to pin.
     assert.deepEqual(tail?.advertisement.seamEndpoints, []);
     assert.equal(tail?.advertisement.seamCertificateSha256.byteLength, 0);
+  });
+
+  it('counts the room of what rests as free, since others can have it', async () => {
+    let now = NOW_MS;
+    const made = make({ now: () => now });
+    made.start();
+    await once(rig.shards[0]?.worker ?? assert.fail(), 'report', soon());
+    const [before] = await made.localAdvertisements();
+    resting = { sessions: 2, positions: 20 };
+    now += 2_000;
+    const [after, other] = await made.localAdvertisements();
+    const { lanes = 0, sequencesFree = 0, cellsFree = 0 } = before?.advertisement ?? {};
+    assert.deepEqual(
+      [after?.advertisement.lanes, after?.advertisement.sequencesFree, after?.advertisement.cellsFree],
+      [Math.max(0, lanes - 2), sequencesFree + 2, cellsFree + 20],
+    );
+    assert.equal(other?.advertisement.cellsFree, 1000);
   });
 
   it('signs anew, with a higher sequence, when an advertisement is no longer fresh', async () => {
