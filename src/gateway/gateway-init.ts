@@ -10,7 +10,7 @@ export interface GatewayInit {
   allowedHosts?: readonly string[];
   /** Origins of pages that may call besides those of the loopback. @default [] */
   allowedOrigins?: readonly string[];
-  /** Answers at the same time, those that wait for room not counted; more are told to come back. @default 64 */
+  /** Answers at the same time, those that wait for room not counted; more are told to come back, and those that wait go on waiting. @default 64 */
   maxAnswers?: number;
   /** Requests that wait because their route has no room; 0 lets nobody wait. @default 256 */
   maxQueued?: number;

@@ -67,7 +67,7 @@ export class Gateway {
     this.#backend = backend;
     this.#log = log;
     this.#metrics = metrics;
-    this.#room = new WaitingRoom(this.#settings);
+    this.#room = new WaitingRoom(this.#settings, { places: () => this.#settings.maxAnswers - this.answering });
     this.#answers = new Answers({ backend, room: this.#room }, this.#settings);
   }
 
@@ -167,6 +167,9 @@ export class Gateway {
       return await work;
     } finally {
       this.#running.delete(work);
+      if (this.answering + 1 >= this.#settings.maxAnswers) {
+        this.#room.placeFree();
+      }
     }
   }
 
@@ -174,9 +177,10 @@ export class Gateway {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
     const { maxAnswers, key } = this.#settings;
-    // This one is not among them yet.
-    if (this.answering >= maxAnswers) {
-      throw new MeshnetError('BUSY', undefined, { details: { running: this.answering, limit: maxAnswers } });
+    // This one is not among them yet; those that are tried for may be in a moment.
+    const running = this.answering + this.#room.trying;
+    if (running >= maxAnswers) {
+      throw new MeshnetError('BUSY', undefined, { details: { running, limit: maxAnswers } });
     }
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);

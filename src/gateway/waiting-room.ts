@@ -23,6 +23,12 @@ export interface WaitingRoomInit {
   comeBackMs: number;
 }
 
+export interface WaitingRoomComponents {
+  clock?: Clock;
+  /** How many more may come in now, whatever room their routes have. @default any number */
+  places?: () => number;
+}
+
 /** Who wants how much of what. */
 export interface Wish {
   readonly client: string;
@@ -53,21 +59,36 @@ interface Guest extends Waiting {
 export class WaitingRoom {
   readonly #init: WaitingRoomInit;
   readonly #clock: Clock;
+  readonly #places: () => number;
   readonly #queue: FairQueue<Guest>;
   /** Sessions that clients have. */
   readonly #held = new Map<string, number>();
   readonly #lines = new Map<string, WaitingLine>();
   #arrivals = 0;
+  #trying = 0;
 
-  constructor(init: WaitingRoomInit, { clock = systemClock }: { clock?: Clock } = {}) {
+  constructor(init: WaitingRoomInit, { clock = systemClock, places = () => Infinity }: WaitingRoomComponents = {}) {
     this.#init = init;
     this.#clock = clock;
+    this.#places = places;
     this.#queue = new FairQueue({ max: init.maxQueued, maxPerClient: init.maxQueuedPerClient });
   }
 
   /** Requests that wait now. */
   get size(): number {
     return this.#queue.size;
+  }
+
+  /** Those of them that are tried for. Each may need a place in a moment. */
+  get trying(): number {
+    return this.#trying;
+  }
+
+  /** There was no place left, and now there may be one. */
+  placeFree(): void {
+    for (const line of this.#lines.values()) {
+      line.wake();
+    }
   }
 
   /**
@@ -155,17 +176,27 @@ export class WaitingRoom {
     }
     line.served = true;
     let width = 1;
-    for (let guests = this.#firstOf(name, width); guests.length > 0; guests = this.#firstOf(name, width)) {
+    while (this.#queue.has(name)) {
       line.listen();
-      const outcomes = await Promise.all(guests.map((guest) => guest.try()));
+      const guests = this.#firstOf(name, Math.min(width, this.#places() - this.#trying));
+      const outcomes = await Promise.all(guests.map((guest) => this.#try(guest)));
       const refusal = outcomes.find((outcome) => outcome !== undefined);
-      width = refusal === undefined ? Math.min(2 * width, this.#init.roomTries) : 1;
-      if (refusal !== undefined) {
-        line.refusal = refusal;
+      line.refusal = refusal ?? line.refusal;
+      if (refusal !== undefined || guests.length === 0) {
+        width = 1;
         await line.pause();
+      } else {
+        width = Math.min(2 * width, this.#init.roomTries);
       }
     }
     this.#lines.delete(name);
+  }
+
+  async #try(guest: Guest): Promise<MeshnetError | undefined> {
+    this.#trying++;
+    const refusal = await guest.try();
+    this.#trying--;
+    return refusal;
   }
 
   /** At most `count` of those that wait there, in the order in which they should get room. */

@@ -195,6 +195,22 @@ describe('gateway/queue', () => {
     await end('a1', first);
   });
 
+  it('lets no more in than may be answered at once, however much room there is', async () => {
+    // Only news brings the next one in.
+    await restart({ maxAnswers: 2, roomRetryMs: 60_000 });
+    const first = await ask('a1');
+    const answers = await queue('b1', 'c1', 'd1');
+    backend.sequences = 10;
+    await end('a1', first);
+    const [second, third] = [await (answers[0] as Promise<Response>), await (answers[1] as Promise<Response>)];
+    const { answers: running, waiting } = await (await fetch(`${gateway.url}/health`)).json() as { answers: number; waiting: number };
+    assert.deepEqual([running, waiting, finish.has('d1')], [2, 1, false]);
+    assert.match((await refused(await ask('e1'), 429)).message, /limit 2/);
+    await end('b1', second);
+    await end('d1', await (answers[2] as Promise<Response>));
+    await end('c1', third);
+  });
+
   it('does not wait for what waiting cannot change', async () => {
     backend.refusal = refusal('NO_ROUTE');
     assert.equal((await refused(await ask('a1'), 503)).code, 'no_route');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { isMeshnetError, MeshnetError } from '../../src/errors.ts';
 import { GATEWAY_DEFAULTS } from '../../src/gateway/gateway-init.ts';
-import { WaitingRoom, type Occupant, type WaitingRoomInit } from '../../src/gateway/waiting-room.ts';
+import { WaitingRoom, type Occupant, type WaitingRoomComponents, type WaitingRoomInit } from '../../src/gateway/waiting-room.ts';
 import { ManualClock } from '../net/manual-clock.ts';
 
 const tick = (): Promise<void> => new Promise((resolve) => { setImmediate(resolve); });
@@ -61,8 +61,9 @@ describe('gateway/waiting-room', () => {
     make();
   });
 
-  function make(init: Partial<WaitingRoomInit> = {}): void {
-    room = new WaitingRoom({ ...GATEWAY_DEFAULTS, maxQueued: 10, maxQueuedPerClient: 5, queueMs: 10_000, ...init }, { clock });
+  function make(init: Partial<WaitingRoomInit> = {}, components: WaitingRoomComponents = {}): void {
+    const limits = { maxQueued: 10, maxQueuedPerClient: 5, queueMs: 10_000 };
+    room = new WaitingRoom({ ...GATEWAY_DEFAULTS, ...limits, ...init }, { clock, ...components });
   }
 
   /** `a1` is the first request of the client `a`. */
@@ -100,6 +101,45 @@ describe('gateway/waiting-room', () => {
     assert.equal(room.size, 0);
     await leave('b1');
     assert.deepEqual(clock.pending, [], 'nothing is left to be done');
+  });
+
+  it('tries for no more than have a place, and goes on when it hears of one', async () => {
+    let places = 2;
+    make({}, { places: () => places - seated.length });
+    await arrive('a1', 'b1', 'c1', 'd1');
+    assert.deepEqual([seated, room.size], [['a1'], 3]);
+    place.seats = 10;
+    await leave('a1');
+    assert.deepEqual([seated, room.size, place.mostTrying], [['a1', 'b1'], 2, 1]);
+    places = 4;
+    room.placeFree();
+    await tick();
+    assert.deepEqual([seated, room.size, room.trying], [['a1', 'b1', 'c1', 'd1'], 0, 0]);
+    for (const name of ['b1', 'c1', 'd1']) {
+      await leave(name);
+    }
+    assert.deepEqual(clock.pending, []);
+  });
+
+  it('counts the tries of all lines against the places', async () => {
+    make({}, { places: () => 1 });
+    place.seats = 0;
+    await arrive('a1');
+    const other = enter('b1', { line: 'n' });
+    other.catch(() => undefined);
+    await tick();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    place.gate = promise;
+    place.tries.splice(0);
+    room.placeFree();
+    await tick();
+    assert.deepEqual([place.tries, room.trying], [['a1'], 1]);
+    resolve();
+    await tick();
+    clock.advance(10_000);
+    await assert.rejects(outcome('a1'), code('NO_CAPACITY'));
+    await assert.rejects(other, code('NO_CAPACITY'));
+    assert.deepEqual([room.size, clock.pending], [0, []]);
   });
 
   it('is fair between clients, then between their requests', async () => {
