@@ -35,6 +35,7 @@ describe('gateway/http-error', () => {
 
   it('says when to come back, in whole seconds', () => {
     assert.equal(httpErrorOf(new MeshnetError('NO_CAPACITY', 'x', { details: { retryAfterMs: 1001 } })).retryAfter, 2);
+    assert.equal(httpErrorOf(new MeshnetError('NOT_SERVING', 'x', { details: { retryAfterMs: 0xffff_ffff } })).retryAfter, 60);
     assert.ok((httpErrorOf(new MeshnetError('NO_ROUTE')).retryAfter ?? 0) > 0);
     assert.equal(httpErrorOf(new MeshnetError('REQUEST_INVALID')).retryAfter, undefined);
   });
