@@ -140,6 +140,11 @@ export class Gateway {
     return this.#running.size - this.#room.size;
   }
 
+  /** Answers that are being made, and those that may be in a moment. */
+  get #taken(): number {
+    return this.answering + this.#room.trying;
+  }
+
   async #health(reply: FastifyReply): Promise<object> {
     const { ready, details } = this.#backend.health();
     reply.code(ready ? 200 : 503);
@@ -167,7 +172,7 @@ export class Gateway {
       return await work;
     } finally {
       this.#running.delete(work);
-      if (this.answering + 1 >= this.#settings.maxAnswers) {
+      if (this.#taken + 1 >= this.#settings.maxAnswers) {
         this.#room.placeFree();
       }
     }
@@ -177,10 +182,9 @@ export class Gateway {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
     const { maxAnswers, key } = this.#settings;
-    // This one is not among them yet; those that are tried for may be in a moment.
-    const running = this.answering + this.#room.trying;
-    if (running >= maxAnswers) {
-      throw new MeshnetError('BUSY', undefined, { details: { running, limit: maxAnswers } });
+    // This one is not among them yet.
+    if (this.#taken >= maxAnswers) {
+      throw new MeshnetError('BUSY', undefined, { details: { running: this.#taken, limit: maxAnswers } });
     }
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);
