@@ -67,7 +67,7 @@ export class Gateway {
     this.#backend = backend;
     this.#log = log;
     this.#metrics = metrics;
-    this.#room = new WaitingRoom(this.#settings, { places: () => this.#settings.maxAnswers - this.answering });
+    this.#room = new WaitingRoom(this.#settings);
     this.#answers = new Answers({ backend, room: this.#room }, this.#settings);
   }
 
@@ -140,11 +140,6 @@ export class Gateway {
     return this.#running.size - this.#room.size;
   }
 
-  /** Answers that are being made, and those that may be in a moment. */
-  get #taken(): number {
-    return this.answering + this.#room.trying;
-  }
-
   async #health(reply: FastifyReply): Promise<object> {
     const { ready, details } = this.#backend.health();
     reply.code(ready ? 200 : 503);
@@ -172,19 +167,17 @@ export class Gateway {
       return await work;
     } finally {
       this.#running.delete(work);
-      if (this.#taken + 1 >= this.#settings.maxAnswers) {
-        this.#room.placeFree();
-      }
     }
   }
 
   async #answer(api: AnswerApi, request: AnswerRequest, { http, reply, meter }: Exchange): Promise<unknown> {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
-    const { maxAnswers, key } = this.#settings;
-    // This one is not among them yet.
-    if (this.#taken >= maxAnswers) {
-      throw new MeshnetError('BUSY', undefined, { details: { running: this.#taken, limit: maxAnswers } });
+    const { maxAnswers, maxQueued, key } = this.#settings;
+    // This one is not among them yet. More could neither be answered nor wait, and would only be read.
+    const running = this.#running.size;
+    if (running >= maxAnswers + maxQueued) {
+      throw new MeshnetError('BUSY', undefined, { details: { running, limit: maxAnswers + maxQueued } });
     }
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);

@@ -7,6 +7,8 @@ import type { AbortOptions } from './backend.ts';
 import { WaitingLine } from './waiting-line.ts';
 
 export interface WaitingRoomInit {
+  /** Requests that are inside at once, whatever room their routes have: tried for, or with a session until their signals fire. */
+  maxAnswers: number;
   /** Requests that wait at once. */
   maxQueued: number;
   /** Of one client. */
@@ -21,12 +23,6 @@ export interface WaitingRoomInit {
   roomTries: number;
   /** When a client that did not get room should come back, ms. */
   comeBackMs: number;
-}
-
-export interface WaitingRoomComponents {
-  clock?: Clock;
-  /** How many more may come in now, whatever room their routes have. @default any number */
-  places?: () => number;
 }
 
 /** Who wants how much of what. */
@@ -52,43 +48,29 @@ interface Guest extends Waiting {
 }
 
 /**
- * Where requests wait whose route has no room. The first try is made at once; who then waits is tried again, in
- * fair order, whenever a session of its line ends here, and now and then because others use the same shards. A newcomer
- * never overtakes. Who leaves, or is late, is forgotten at once.
+ * Where requests wait whose route has no room, or that find the gateway at its limit. The first try is made at once; who
+ * then waits is tried again, in fair order, whenever a session of its line ends here, and now and then because others use
+ * the same shards. A newcomer never overtakes. Who leaves, or is late, is forgotten at once.
  */
 export class WaitingRoom {
   readonly #init: WaitingRoomInit;
   readonly #clock: Clock;
-  readonly #places: () => number;
   readonly #queue: FairQueue<Guest>;
   /** Sessions that clients have. */
   readonly #held = new Map<string, number>();
   readonly #lines = new Map<string, WaitingLine>();
   #arrivals = 0;
-  #trying = 0;
+  #inside = 0;
 
-  constructor(init: WaitingRoomInit, { clock = systemClock, places = () => Infinity }: WaitingRoomComponents = {}) {
+  constructor(init: WaitingRoomInit, { clock = systemClock }: { clock?: Clock } = {}) {
     this.#init = init;
     this.#clock = clock;
-    this.#places = places;
     this.#queue = new FairQueue({ max: init.maxQueued, maxPerClient: init.maxQueuedPerClient });
   }
 
   /** Requests that wait now. */
   get size(): number {
     return this.#queue.size;
-  }
-
-  /** Those of them that are tried for. Each may need a place in a moment. */
-  get trying(): number {
-    return this.#trying;
-  }
-
-  /** There was no place left, and now there may be one. */
-  placeFree(): void {
-    for (const line of this.#lines.values()) {
-      line.wake();
-    }
   }
 
   /**
@@ -99,9 +81,9 @@ export class WaitingRoom {
    */
   async enter<T extends Occupant>(wish: Wish, attempt: Attempt<T>, options: AbortOptions): Promise<T> {
     const arrival = ++this.#arrivals;
-    if (!this.#queue.has(wish.line)) {
+    if (!this.#queue.has(wish.line) && this.#inside < this.#init.maxAnswers) {
       try {
-        return this.#occupy(wish, await attempt(options));
+        return this.#occupy(wish, await this.#comeIn(attempt, { signal: options.signal, until: options.signal }));
       } catch (err) {
         const refusal = toMeshnetError(err);
         if (options.signal.aborted || !NO_ROOM.has(refusal.code)) {
@@ -119,7 +101,7 @@ export class WaitingRoom {
     const signal = AbortSignal.any([options.signal, left.signal]);
     const tried = async (): Promise<MeshnetError | undefined> => {
       try {
-        const session = await attempt({ signal });
+        const session = await this.#comeIn(attempt, { signal, until: options.signal });
         if (this.#queue.serve(guest)) {
           resolve(this.#occupy(wish, session));
         }
@@ -178,8 +160,8 @@ export class WaitingRoom {
     let width = 1;
     while (this.#queue.has(name)) {
       line.listen();
-      const guests = this.#firstOf(name, Math.min(width, this.#places() - this.#trying));
-      const outcomes = await Promise.all(guests.map((guest) => this.#try(guest)));
+      const guests = this.#firstOf(name, Math.min(width, this.#init.maxAnswers - this.#inside));
+      const outcomes = await Promise.all(guests.map((guest) => guest.try()));
       const refusal = outcomes.find((outcome) => outcome !== undefined);
       line.refusal = refusal ?? line.refusal;
       if (refusal !== undefined || guests.length === 0) {
@@ -192,11 +174,33 @@ export class WaitingRoom {
     this.#lines.delete(name);
   }
 
-  async #try(guest: Guest): Promise<MeshnetError | undefined> {
-    this.#trying++;
-    const refusal = await guest.try();
-    this.#trying--;
-    return refusal;
+  /** Who gets what it tried for is inside until its request is over. */
+  async #comeIn<T>(attempt: Attempt<T>, { signal, until }: AbortOptions & { until: AbortSignal }): Promise<T> {
+    this.#inside++;
+    try {
+      const session = await attempt({ signal });
+      until.addEventListener('abort', () => this.#goOut(), { once: true });
+      if (until.aborted) {
+        this.#goOut();
+      }
+      return session;
+    } catch (err) {
+      if (NO_ROOM.has(toMeshnetError(err).code)) {
+        // No news for its line, which is refused with it; other lines look again before long.
+        this.#inside--;
+      } else {
+        this.#goOut();
+      }
+      throw err;
+    }
+  }
+
+  #goOut(): void {
+    const wasFull = this.#inside >= this.#init.maxAnswers;
+    this.#inside--;
+    for (const line of wasFull ? this.#lines.values() : []) {
+      line.wake();
+    }
   }
 
   /** At most `count` of those that wait there, in the order in which they should get room. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { isMeshnetError, MeshnetError } from '../../src/errors.ts';
 import { GATEWAY_DEFAULTS } from '../../src/gateway/gateway-init.ts';
-import { WaitingRoom, type Occupant, type WaitingRoomComponents, type WaitingRoomInit } from '../../src/gateway/waiting-room.ts';
+import { WaitingRoom, type Occupant, type WaitingRoomInit } from '../../src/gateway/waiting-room.ts';
 import { ManualClock } from '../net/manual-clock.ts';
 
 const tick = (): Promise<void> => new Promise((resolve) => { setImmediate(resolve); });
@@ -61,9 +61,8 @@ describe('gateway/waiting-room', () => {
     make();
   });
 
-  function make(init: Partial<WaitingRoomInit> = {}, components: WaitingRoomComponents = {}): void {
-    const limits = { maxQueued: 10, maxQueuedPerClient: 5, queueMs: 10_000 };
-    room = new WaitingRoom({ ...GATEWAY_DEFAULTS, ...limits, ...init }, { clock, ...components });
+  function make(init: Partial<WaitingRoomInit> = {}): void {
+    room = new WaitingRoom({ ...GATEWAY_DEFAULTS, maxQueued: 10, maxQueuedPerClient: 5, queueMs: 10_000, ...init }, { clock });
   }
 
   /** `a1` is the first request of the client `a`. */
@@ -103,43 +102,59 @@ describe('gateway/waiting-room', () => {
     assert.deepEqual(clock.pending, [], 'nothing is left to be done');
   });
 
-  it('tries for no more than have a place, and goes on when it hears of one', async () => {
-    let places = 2;
-    make({}, { places: () => places - seated.length });
-    await arrive('a1', 'b1', 'c1', 'd1');
-    assert.deepEqual([seated, room.size], [['a1'], 3]);
+  it('lets in no more than may be inside, however much room there is, and those next that are fair', async () => {
+    make({ maxAnswers: 2 });
     place.seats = 10;
-    await leave('a1');
-    assert.deepEqual([seated, room.size, place.mostTrying], [['a1', 'b1'], 2, 1]);
-    places = 4;
-    room.placeFree();
-    await tick();
-    assert.deepEqual([seated, room.size, room.trying], [['a1', 'b1', 'c1', 'd1'], 0, 0]);
-    for (const name of ['b1', 'c1', 'd1']) {
-      await leave(name);
+    const requests = new Map(['a1', 'a2', 'a3', 'b1'].map((name) => [name, new AbortController()]));
+    for (const [name, { signal }] of requests) {
+      void enter(name, { signal });
+      await tick();
     }
-    assert.deepEqual(clock.pending, []);
+    assert.deepEqual([seated, room.size, place.tries], [['a1', 'a2'], 2, ['a1', 'a2']]);
+    // Its session has ended, but not its answer.
+    await leave('a1');
+    assert.equal(room.size, 2);
+    requests.get('a1')?.abort();
+    await tick();
+    assert.deepEqual([seated, room.size], [['a1', 'a2', 'b1'], 1]);
+    requests.get('a2')?.abort();
+    await tick();
+    assert.deepEqual([seated, room.size, clock.pending], [['a1', 'a2', 'b1', 'a3'], 0, []]);
   });
 
-  it('counts the tries of all lines against the places', async () => {
-    make({}, { places: () => 1 });
+  it('counts tries of all models as inside, and no refused one', async () => {
+    make({ maxAnswers: 1 });
     place.seats = 0;
     await arrive('a1');
     const other = enter('b1', { line: 'n' });
     other.catch(() => undefined);
     await tick();
+    assert.deepEqual(place.tries, ['a1', 'a1', 'b1', 'b1']);
     const { promise, resolve } = Promise.withResolvers<void>();
     place.gate = promise;
     place.tries.splice(0);
-    room.placeFree();
+    clock.advance(200);
     await tick();
-    assert.deepEqual([place.tries, room.trying], [['a1'], 1]);
+    assert.deepEqual(place.tries, ['a1']);
     resolve();
     await tick();
     clock.advance(10_000);
     await assert.rejects(outcome('a1'), code('NO_CAPACITY'));
     await assert.rejects(other, code('NO_CAPACITY'));
     assert.deepEqual([room.size, clock.pending], [0, []]);
+  });
+
+  it('gives the place of a try that failed to the next', async () => {
+    make({ maxAnswers: 1 });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    place.gate = promise;
+    place.fault = new MeshnetError('NO_ROUTE');
+    await arrive('a1', 'b1');
+    assert.deepEqual([place.tries, room.size], [['a1'], 1]);
+    resolve();
+    await assert.rejects(outcome('a1'), code('NO_ROUTE'));
+    await assert.rejects(outcome('b1'), code('NO_ROUTE'));
+    assert.deepEqual([place.tries, clock.pending], [['a1', 'b1'], []]);
   });
 
   it('is fair between clients, then between their requests', async () => {
