@@ -49,17 +49,6 @@ export function capabilityOf({ description, probe, probeTokens, report }: Measur
   };
 }
 
-/** What a shard can do for others: they can have the room of what rests there. */
-export function withoutResting(capability: Capability, { sessions, positions }: AtRest): Capability {
-  return {
-    ...capability,
-    // What rests now may have come after the worker's last report.
-    lanes: Math.max(0, capability.lanes - sessions),
-    sequencesFree: capability.sequencesFree + sessions,
-    cellsFree: capability.cellsFree + positions,
-  };
-}
-
 /**
  * What a session gets of the positions that it asks for. Whether they are free is for the worker's ledger to say.
  *

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type AdvertisementRecord, type Sign, signAdvertisement } from '../domain/advertisement.ts';
-import { withoutResting, type AtRest } from '../domain/capability.ts';
+import type { AtRest } from '../domain/capability.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { toMeshnetError } from '../errors.ts';
 import { Health } from '../proto/peer_pb.js';
@@ -21,7 +21,7 @@ export interface AdvertiserComponents {
   readonly shards: readonly ShardService[];
   readonly announcer: ModelAnnouncer;
   readonly sign: Sign;
-  /** What rests there is no load. */
+  /** What rests there. */
   readonly atRest: (shard: ShardService) => AtRest;
   readonly log?: ServeLog;
 }
@@ -122,7 +122,8 @@ export class Advertiser {
   }
 
   #sign(shard: ShardService, description: Description, nowMs: number): Promise<AdvertisementRecord> {
-    const capability = shard.capability && withoutResting(shard.capability, this.#components.atRest(shard));
+    const { capability } = shard;
+    const { sessions, positions } = this.#components.atRest(shard);
     const { layerFirst, layerLast, nLayer, engineClass, boundaryIn, boundaryOut, bootId } = description;
     const hasCertificate = shard.direct && description.certificate.byteLength > 0;
     return signAdvertisement({
@@ -148,6 +149,8 @@ export class Advertiser {
       lanes: capability?.lanes,
       sequencesFree: capability?.sequencesFree,
       cellsFree: capability?.cellsFree,
+      lanesResting: sessions,
+      cellsResting: positions,
       maxChunkTokens: capability?.maxChunkTokens,
       expiresAtMs: BigInt(nowMs + this.#init.lifeMs),
       // Until a peer has dialled back.

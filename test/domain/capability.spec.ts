@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { create } from '@bufbuild/protobuf';
-import { capabilityOf, grantedPositions, MAX_SESSION_POSITIONS, withoutResting } from '../../src/domain/capability.ts';
+import { capabilityOf, grantedPositions, MAX_SESSION_POSITIONS } from '../../src/domain/capability.ts';
 import { isMeshnetError } from '../../src/errors.ts';
 import { DescriptionSchema, ProbeReplySchema, ReportSchema } from '../../src/proto/worker_pb.js';
 
@@ -17,16 +17,6 @@ describe('domain/capability', () => {
     const report = create(ReportSchema, { lanes: 3, budget: { cellsTotal: 1000, cellsFree: 10, sequencesFree: 5 } });
     const now = capabilityOf({ description, probe, probeTokens: 10, report });
     assert.deepEqual([now.lanes, now.sequencesFree, now.cellsFree, now.maxPositions], [3, 5, 10, 512]);
-  });
-
-  it('has the room of what rests for others, and no load by it', () => {
-    const report = create(ReportSchema, { lanes: 3, budget: { cellsTotal: 1000, cellsFree: 10, sequencesFree: 0 } });
-    const full = capabilityOf({ description, probe, probeTokens: 10, report });
-    const { lanes, sequencesFree, cellsFree, ...rest } = withoutResting(full, { sessions: 2, positions: 300 });
-    assert.deepEqual([lanes, sequencesFree, cellsFree], [1, 2, 310]);
-    assert.equal(rest.maxPositions, 512);
-    // One that came after the report.
-    assert.equal(withoutResting(full, { sessions: 4, positions: 0 }).lanes, 0);
   });
 
   it('grants what is asked for up to the model\'s context and all cells', () => {
