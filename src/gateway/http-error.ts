@@ -58,6 +58,7 @@ const MAPPINGS: Partial<Record<ErrorCode, Mapping>> = {
   NOT_CERTIFIED: unavailable(30),
   DRAINING: unavailable(5),
   WORKER_LOST: unavailable(2),
+  STREAM_ENDED: unavailable(2),
   SEAM_UNREACHABLE: unavailable(5),
   PEER_UNREACHABLE: unavailable(5),
   LEASE_EXPIRED: unavailable(2),
