@@ -58,6 +58,7 @@ export class WaitingRoom {
   readonly #queue: FairQueue<Guest>;
   /** Sessions that clients have. */
   readonly #held = new Map<string, number>();
+  /** The one that was served longest ago first. */
   readonly #lines = new Map<string, WaitingLine>();
   #arrivals = 0;
   #inside = 0;
@@ -169,6 +170,9 @@ export class WaitingRoom {
         await line.pause();
       } else {
         width = Math.min(2 * width, this.#init.roomTries);
+        // Other lines hear of the next place first.
+        this.#lines.delete(name);
+        this.#lines.set(name, line);
       }
     }
     this.#lines.delete(name);

@@ -144,6 +144,23 @@ describe('gateway/waiting-room', () => {
     assert.deepEqual([room.size, clock.pending], [0, []]);
   });
 
+  it('gives places to models in turn, so that many requests for one do not keep the others out', async () => {
+    make({ maxAnswers: 1 });
+    place.seats = 10;
+    const requests = new Map(['x1', 'a1', 'a2', 'b1', 'a3'].map((name) => [name, new AbortController()]));
+    for (const [name, { signal }] of requests) {
+      void enter(name, { signal, line: name === 'b1' ? 'n' : 'm' });
+      await tick();
+    }
+    for (let i = 0; i < 5; i++) {
+      const name = seated.at(-1) as string;
+      await leave(name);
+      requests.get(name)?.abort();
+      await tick();
+    }
+    assert.deepEqual([seated, room.size, clock.pending], [['x1', 'a1', 'b1', 'a2', 'a3'], 0, []]);
+  });
+
   it('gives the place of a try that failed to the next', async () => {
     make({ maxAnswers: 1 });
     const { promise, resolve } = Promise.withResolvers<void>();
