@@ -19,7 +19,7 @@ export interface StatusBody {
   node?: { peerId: string; addresses: string[]; peers: number; upSeconds: number };
   shard?: {
     state: string; verified: boolean; progress: number; architecture: string; layers: [number, number];
-    nLayer: number; lanes: number;
+    nLayer: number; lanes: number; resting: number;
     cellsUsed: number; cellsTotal: number; sequencesUsed: number; sequencesTotal: number;
     weightBytes: number; kvBytes: number; seamPort: number;
     queueDepth: number; batchSize: number; tickUs: { decode: number; prefill: number }; ticks: number;
@@ -67,11 +67,15 @@ function shardLines(shard: NonNullable<StatusBody['shard']>): string[] {
   const cells = `${shard.cellsUsed}/${shard.cellsTotal}`;
   const sequences = `${shard.sequencesUsed}/${shard.sequencesTotal}`;
   return [
-    ` Shard     ${what}  ${state}${shard.verified ? '' : ', unverified'}  ${shard.lanes} sessions`,
+    ` Shard     ${what}  ${state}${shard.verified ? '' : ', unverified'}  ${sessionsText(shard)}`,
     ` Memory    weights ${mib(shard.weightBytes)}  KV ${mib(shard.kvBytes)}  cells ${cells}  sequences ${sequences}`,
     ...(shard.ticks === 0 ? [] : [workLine(shard)]),
     ...(shard.error === undefined ? [] : [` Problem   E_${shard.error.code}: ${printable(shard.error.message)}`]),
   ];
+}
+
+function sessionsText({ lanes, resting }: NonNullable<StatusBody['shard']>): string {
+  return `${lanes} sessions${resting === 0 ? '' : `, ${resting} at rest`}`;
 }
 
 function workLine({ queueDepth, batchSize, tickUs }: NonNullable<StatusBody['shard']>): string {

@@ -19,6 +19,13 @@ export interface Capability {
   readonly prefillUs: number;
 }
 
+/** Sessions between two turns, which the shard ends when others need their room. */
+export interface AtRest {
+  readonly sessions: number;
+  /** That they have together. */
+  readonly positions: number;
+}
+
 export interface Measured {
   readonly description: Description;
   readonly probe: ProbeReply;

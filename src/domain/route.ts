@@ -16,6 +16,9 @@ export interface Candidate {
   readonly lanes: number;
   readonly sequencesFree: number;
   readonly cellsFree: number;
+  /** Of those sessions the ones between two turns, which it ends when others need their room. */
+  readonly lanesResting: number;
+  readonly cellsResting: number;
   /** No other peer has dialled it back yet. */
   readonly unverified: boolean;
 }

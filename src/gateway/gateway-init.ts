@@ -10,9 +10,9 @@ export interface GatewayInit {
   allowedHosts?: readonly string[];
   /** Origins of pages that may call besides those of the loopback. @default [] */
   allowedOrigins?: readonly string[];
-  /** Answers at the same time, those that wait for room not counted; more are told to come back. @default 64 */
+  /** Answers at the same time, those that wait for room not counted; more wait as for room. @default 64 */
   maxAnswers?: number;
-  /** Requests that wait because their route has no room; 0 lets nobody wait. @default 256 */
+  /** Requests that wait; 0 lets nobody wait. @default 256 */
   maxQueued?: number;
   /** The same of one client. @default 64 */
   maxQueuedPerClient?: number;

@@ -173,10 +173,11 @@ export class Gateway {
   async #answer(api: AnswerApi, request: AnswerRequest, { http, reply, meter }: Exchange): Promise<unknown> {
     const started = performance.now();
     this.#logUnknown(request.unknownFields);
-    const { maxAnswers, key } = this.#settings;
-    // This one is not among them yet.
-    if (this.answering >= maxAnswers) {
-      throw new MeshnetError('BUSY', undefined, { details: { running: this.answering, limit: maxAnswers } });
+    const { maxAnswers, maxQueued, key } = this.#settings;
+    // This one is not among them yet. More could neither be answered nor wait, and would only be read.
+    const running = this.#running.size;
+    if (running >= maxAnswers + maxQueued) {
+      throw new MeshnetError('BUSY', undefined, { details: { running, limit: maxAnswers + maxQueued } });
     }
     const gone = clientGone(reply.raw);
     const signal = AbortSignal.any([gone.signal, this.#stopping.signal]);

@@ -58,6 +58,7 @@ const MAPPINGS: Partial<Record<ErrorCode, Mapping>> = {
   NOT_CERTIFIED: unavailable(30),
   DRAINING: unavailable(5),
   WORKER_LOST: unavailable(2),
+  STREAM_ENDED: unavailable(2),
   SEAM_UNREACHABLE: unavailable(5),
   PEER_UNREACHABLE: unavailable(5),
   LEASE_EXPIRED: unavailable(2),
@@ -71,6 +72,8 @@ const FAULT: Mapping = { status: 500, type: 'server_error' };
 
 /** Anything may end in an answer, so its length has a bound. */
 const MESSAGE_CHARACTERS = 2000;
+/** A peer may have said how long, and clients believe us. */
+const MAX_RETRY_AFTER_S = 60;
 
 export function httpErrorOf(err: unknown): HttpError {
   const error = toMeshnetError(err);
@@ -92,7 +95,7 @@ export function httpErrorOf(err: unknown): HttpError {
 
 function retryAfterOf(error: MeshnetError): number | undefined {
   const ms = error.details.retryAfterMs;
-  return typeof ms === 'number' && ms > 0 ? Math.ceil(ms / 1000) : undefined;
+  return typeof ms === 'number' && ms > 0 ? Math.min(Math.ceil(ms / 1000), MAX_RETRY_AFTER_S) : undefined;
 }
 
 function stringIn(error: MeshnetError, key: string): string | undefined {

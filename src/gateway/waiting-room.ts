@@ -7,6 +7,8 @@ import type { AbortOptions } from './backend.ts';
 import { WaitingLine } from './waiting-line.ts';
 
 export interface WaitingRoomInit {
+  /** Requests that are inside at once, whatever room their routes have: tried for, or with a session until their signals fire. */
+  maxAnswers: number;
   /** Requests that wait at once. */
   maxQueued: number;
   /** Of one client. */
@@ -46,9 +48,9 @@ interface Guest extends Waiting {
 }
 
 /**
- * Where requests wait whose route has no room. The first try is made at once; who then waits is tried again, in
- * fair order, whenever a session of its line ends here, and now and then because others use the same shards. A newcomer
- * never overtakes. Who leaves, or is late, is forgotten at once.
+ * Where requests wait whose route has no room, or that find the gateway at its limit. The first try is made at once; who
+ * then waits is tried again, in fair order, whenever a session of its line ends here, and now and then because others use
+ * the same shards. A newcomer never overtakes. Who leaves, or is late, is forgotten at once.
  */
 export class WaitingRoom {
   readonly #init: WaitingRoomInit;
@@ -56,8 +58,10 @@ export class WaitingRoom {
   readonly #queue: FairQueue<Guest>;
   /** Sessions that clients have. */
   readonly #held = new Map<string, number>();
+  /** The one that was served longest ago first. */
   readonly #lines = new Map<string, WaitingLine>();
   #arrivals = 0;
+  #inside = 0;
 
   constructor(init: WaitingRoomInit, { clock = systemClock }: { clock?: Clock } = {}) {
     this.#init = init;
@@ -78,9 +82,9 @@ export class WaitingRoom {
    */
   async enter<T extends Occupant>(wish: Wish, attempt: Attempt<T>, options: AbortOptions): Promise<T> {
     const arrival = ++this.#arrivals;
-    if (!this.#queue.has(wish.line)) {
+    if (!this.#queue.has(wish.line) && this.#inside < this.#init.maxAnswers) {
       try {
-        return this.#occupy(wish, await attempt(options));
+        return this.#occupy(wish, await this.#comeIn(attempt, { signal: options.signal, until: options.signal }));
       } catch (err) {
         const refusal = toMeshnetError(err);
         if (options.signal.aborted || !NO_ROOM.has(refusal.code)) {
@@ -98,7 +102,7 @@ export class WaitingRoom {
     const signal = AbortSignal.any([options.signal, left.signal]);
     const tried = async (): Promise<MeshnetError | undefined> => {
       try {
-        const session = await attempt({ signal });
+        const session = await this.#comeIn(attempt, { signal, until: options.signal });
         if (this.#queue.serve(guest)) {
           resolve(this.#occupy(wish, session));
         }
@@ -155,17 +159,52 @@ export class WaitingRoom {
     }
     line.served = true;
     let width = 1;
-    for (let guests = this.#firstOf(name, width); guests.length > 0; guests = this.#firstOf(name, width)) {
+    while (this.#queue.has(name)) {
       line.listen();
+      const guests = this.#firstOf(name, Math.min(width, this.#init.maxAnswers - this.#inside));
       const outcomes = await Promise.all(guests.map((guest) => guest.try()));
       const refusal = outcomes.find((outcome) => outcome !== undefined);
-      width = refusal === undefined ? Math.min(2 * width, this.#init.roomTries) : 1;
-      if (refusal !== undefined) {
-        line.refusal = refusal;
+      line.refusal = refusal ?? line.refusal;
+      if (refusal !== undefined || guests.length === 0) {
+        width = 1;
         await line.pause();
+      } else {
+        width = Math.min(2 * width, this.#init.roomTries);
+        // Other lines hear of the next place first.
+        this.#lines.delete(name);
+        this.#lines.set(name, line);
       }
     }
     this.#lines.delete(name);
+  }
+
+  /** Who gets what it tried for is inside until its request is over. */
+  async #comeIn<T>(attempt: Attempt<T>, { signal, until }: AbortOptions & { until: AbortSignal }): Promise<T> {
+    this.#inside++;
+    try {
+      const session = await attempt({ signal });
+      until.addEventListener('abort', () => this.#goOut(), { once: true });
+      if (until.aborted) {
+        this.#goOut();
+      }
+      return session;
+    } catch (err) {
+      if (NO_ROOM.has(toMeshnetError(err).code)) {
+        // No news for its line, which is refused with it; other lines look again before long.
+        this.#inside--;
+      } else {
+        this.#goOut();
+      }
+      throw err;
+    }
+  }
+
+  #goOut(): void {
+    const wasFull = this.#inside >= this.#init.maxAnswers;
+    this.#inside--;
+    for (const line of wasFull ? this.#lines.values() : []) {
+      line.wake();
+    }
   }
 
   /** At most `count` of those that wait there, in the order in which they should get room. */

@@ -43,7 +43,7 @@ const USED_SHARE = 0.5;
 
 /**
  * Sessions at rest. Each belongs to one request at a time: it is here, or somebody has it. It goes when it has rested for too long,
- * when a newer one needs its place, and when a stage has ended it.
+ * when a newer one needs its place, and when a stage has ended it. Many conversations of one owner take each other's places first.
  */
 export class WarmSessions {
   readonly #init: WarmSessionsInit;
@@ -74,11 +74,8 @@ export class WarmSessions {
       await this.#close(session, route.lost.aborted ? route.lost.reason as MeshnetError : undefined);
       return;
     }
-    for (const oldest of this.#resting.keys()) {
-      if (this.#resting.size < sessions && this.#positions() + route.positions <= positions) {
-        break;
-      }
-      this.#drop(oldest);
+    while (this.#resting.size >= sessions || this.#positions() + route.positions > positions) {
+      this.#drop(this.#firstToGo(session));
     }
     this.#hold(session);
     await route.rest();
@@ -116,6 +113,15 @@ export class WarmSessions {
   #isWorthKeeping({ route, held }: WarmSession): boolean {
     const { sessions, positions, minPrefix } = this.#init;
     return !this.#stopped && sessions > 0 && route.positions <= positions && held.length >= minPrefix && !route.lost.aborted;
+  }
+
+  /** Whose place a newer one takes: of the owner that has most with it, the one used longest ago. */
+  #firstToGo({ owner: newcomer }: WarmSession): WarmSession {
+    const all = [...this.#resting.keys()];
+    const countOf = (owner: string): number =>
+      all.filter((session) => session.owner === owner).length + (owner === newcomer ? 1 : 0);
+    const counted = all.map((session) => ({ session, count: countOf(session.owner) }));
+    return counted.reduce((first, other) => other.count > first.count ? other : first).session;
   }
 
   #positions(): number {

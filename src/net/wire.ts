@@ -38,6 +38,7 @@ export class MessageStream {
   #reading = false;
   #writing: Promise<void> = Promise.resolve();
   #queuedBytes = 0;
+  #dropping: Promise<void> | undefined;
   #failure: MeshnetError | undefined;
 
   /** In the tick in which libp2p hands the stream over, or its first bytes may be missed. */
@@ -206,11 +207,16 @@ export class MessageStream {
     await this.#writing;
     await this.#stream.close();
     if (!this.#reading) {
-      // What comes after our last message is of no use, but as long as it waits the other end cannot finish.
-      const rest = this.#source[Symbol.asyncIterator]();
-      while ((await rest.next()).done !== true);
+      // Two may close it at once, and the source has one reader.
+      await (this.#dropping ??= this.#dropRest());
     }
     await closed;
+  }
+
+  /** What comes after our last message is of no use, but as long as it waits the other end cannot finish. */
+  async #dropRest(): Promise<void> {
+    const rest = this.#source[Symbol.asyncIterator]();
+    while ((await rest.next()).done !== true);
   }
 
   async #send(bytes: Uint8Array): Promise<void> {

@@ -25,10 +25,12 @@ const LAB_ANNOUNCE_MS = 1000;
 /** The serving half of a node: one shard. */
 export class Provider {
   readonly #shard: ShardService;
+  readonly #admission: Admission;
   readonly #advertiser: Advertiser;
 
-  constructor(shard: ShardService, advertiser: Advertiser) {
+  constructor(shard: ShardService, admission: Admission, advertiser: Advertiser) {
     this.#shard = shard;
+    this.#admission = admission;
     this.#advertiser = advertiser;
   }
 
@@ -37,7 +39,7 @@ export class Provider {
   }
 
   get status(): ShardStatus {
-    return shardStatus(this.#shard);
+    return shardStatus(this.#shard, this.#admission.atRest(this.#shard));
   }
 
   served(): Promise<AdvertisementRecord[]> {
@@ -72,8 +74,8 @@ export async function startProvider(
 ): Promise<Provider> {
   await offerHeader(model, context);
   const shard = startShard(model, layers, { context, onFailed });
-  await takeSessions(shard, mesh, context);
-  return new Provider(shard, await advertise(shard, mesh, context));
+  const admission = await takeSessions(shard, mesh, context);
+  return new Provider(shard, admission, await advertise(shard, mesh, { context, admission }));
 }
 
 async function offerHeader(model: OpenModel, { host, models }: NodeContext): Promise<void> {
@@ -115,7 +117,7 @@ function startShard(
 async function takeSessions(
   shard: ShardService, { lanes, bridge, admissions }: Mesh,
   { config: { worker }, host, log, metrics, parts }: NodeContext,
-): Promise<void> {
+): Promise<Admission> {
   const linker = new Linker({ bridge, verify }, { noDirect: worker.noDirect });
   const admission = new Admission({
     shards: [shard], lanes, linker, log, observer: metrics,
@@ -126,13 +128,15 @@ async function takeSessions(
     admissions.stop();
     await admission.stop();
   });
+  return admission;
 }
 
 async function advertise(
-  shard: ShardService, { directory, records }: Mesh, { config: { worker, lab }, host, identity, log, parts }: NodeContext,
+  shard: ShardService, { directory, records }: Mesh,
+  { context: { config: { worker, lab }, host, identity, log, parts }, admission }: { context: NodeContext; admission: Admission },
 ): Promise<Advertiser> {
   const advertiser = new Advertiser({
-    shards: [shard], announcer: records, sign: (bytes) => identity.sign(bytes), log,
+    shards: [shard], announcer: records, sign: (bytes) => identity.sign(bytes), atRest: (one) => admission.atRest(one), log,
   }, {
     peerId: host.peerId,
     addresses: () => host.addresses(),

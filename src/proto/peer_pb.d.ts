@@ -260,6 +260,18 @@ export declare type Advertisement = Message<"meshnet.peer.v1.Advertisement"> & {
    * @generated from field: meshnet.peer.v1.Health health = 23;
    */
   health: Health;
+
+  /**
+   * Of the lanes those at rest (Rest), and the cells that they hold: not free, but given to who needs them.
+   *
+   * @generated from field: uint32 lanes_resting = 24;
+   */
+  lanesResting: number;
+
+  /**
+   * @generated from field: uint32 cells_resting = 25;
+   */
+  cellsResting: number;
 };
 
 /**

@@ -27,6 +27,8 @@ export function offerOf({ advertisement, signed }: AdvertisementRecord): Offer {
     lanes: advertisement.lanes,
     sequencesFree: advertisement.sequencesFree,
     cellsFree: advertisement.cellsFree,
+    lanesResting: advertisement.lanesResting,
+    cellsResting: advertisement.cellsResting,
     unverified: advertisement.health !== Health.SERVING,
     addresses: advertisement.addresses,
     seamCertificateSha256: advertisement.seamCertificateSha256,

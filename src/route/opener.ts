@@ -35,7 +35,7 @@ export interface RouteOpenerInit {
 export interface OpenRoute {
   readonly summary: RouteSummary;
   readonly entry: Pick<EntrySeam, 'turn'>;
-  /** Positions that every stage granted, so far. */
+  /** Positions that were asked for and that every stage granted, so far. */
   readonly positions: number;
   /** Aborted when a lease has ended by itself, with its error as the reason. */
   readonly lost: AbortSignal;
@@ -95,7 +95,7 @@ export class RouteOpener {
       const stages = await allOrNone(plan.map((_, stage) => (inner: AbortOptions) =>
         this.#admit(plan, { session, epoch: 1, stage }, { ...inner, positions })), options, (stage) => { held.push(stage); });
       const paths = await this.#linkAll(stages, options);
-      const granted = Math.min(...stages.map(({ admitted }) => admitted.positions));
+      const granted = Math.min(positions, ...stages.map(({ admitted }) => admitted.positions));
       const entry = await this.#openEntry(stages, { ...options, positions: granted });
       return this.#routeOf(stages, { entry, paths, positions: granted });
     } catch (err) {
@@ -200,7 +200,8 @@ export class RouteOpener {
         await Promise.all(stages.map(({ stream }) => stream.rest({ timeoutMs: this.#init.closeMs })));
       },
       resume: async (wanted, options) => {
-        granted = await this.#resume(stages, { ...options, positions: wanted });
+        const most = Math.max(granted, wanted);
+        granted = Math.min(most, await this.#resume(stages, { ...options, positions: wanted }));
       },
       close: (reason) => closing ??= this.#close(stages, entry, reason),
     };

@@ -22,6 +22,12 @@ export interface PlannerInit {
    * @default 500
    */
   unverifiedUs?: number;
+  /**
+   * Added for a stage that has room only when it ends sessions at rest: somebody's next turn would start anew.
+   *
+   * @default 1000
+   */
+  endRestUs?: number;
 }
 
 export interface PlanRequest<C extends Candidate> {
@@ -64,7 +70,8 @@ function isUsable<C extends Candidate>(candidate: C, request: PlanRequest<C>): b
 }
 
 function hasRoom<C extends Candidate>(candidate: C, request: PlanRequest<C>): boolean {
-  return candidate.sequencesFree > 0 && candidate.cellsFree >= request.positions;
+  const { sequencesFree, cellsFree, lanesResting, cellsResting } = candidate;
+  return sequencesFree + lanesResting > 0 && cellsFree + cellsResting >= request.positions;
 }
 
 function cheapestOfOneClass<C extends Candidate>(candidates: readonly C[], request: PlanRequest<C>, init: PlannerInit): Chain<C> | undefined {
@@ -88,7 +95,7 @@ function cheapest<C extends Candidate>(candidates: C[], request: PlanRequest<C>,
     if (before === undefined) {
       continue;
     }
-    const cost = before.cost + stageCost(candidate, init) + (before.last === undefined ? 0 : init.seamUs ?? 2000);
+    const cost = before.cost + stageCost(candidate, request, init) + (before.last === undefined ? 0 : init.seamUs ?? 2000);
     const known = reached.get(candidate.range.last);
     if (known === undefined || cost < known.cost) {
       reached.set(candidate.range.last, { cost, last: candidate, before });
@@ -97,9 +104,13 @@ function cheapest<C extends Candidate>(candidates: C[], request: PlanRequest<C>,
   return reached.get(request.nLayer);
 }
 
-function stageCost(candidate: Candidate, init: PlannerInit): number {
-  return candidate.decodeUs * (1 + (init.queueShare ?? 0.5) * candidate.lanes) +
-    (candidate.unverified ? init.unverifiedUs ?? 500 : 0);
+function stageCost(candidate: Candidate, request: PlanRequest<Candidate>, init: PlannerInit): number {
+  const { decodeUs, lanes, lanesResting, sequencesFree, cellsFree, unverified } = candidate;
+  // What rests may have begun to after the lanes were counted.
+  const busy = Math.max(0, lanes - lanesResting);
+  const endsRest = sequencesFree === 0 || cellsFree < request.positions;
+  return decodeUs * (1 + (init.queueShare ?? 0.5) * busy) + (unverified ? init.unverifiedUs ?? 500 : 0) +
+    (endsRest ? init.endRestUs ?? 1000 : 0);
 }
 
 function unwind<C extends Candidate>(end: Chain<C>): Stage<C>[] {

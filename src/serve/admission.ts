@@ -1,5 +1,5 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { grantedPositions } from '../domain/capability.ts';
+import { type AtRest, grantedPositions } from '../domain/capability.ts';
 import { type LaneKey, shortSession } from '../domain/lane.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { fromWireError } from '../domain/wire-error.ts';
@@ -88,6 +88,11 @@ export class Admission implements AdmissionHandler {
   /** Leases held now. */
   get size(): number {
     return this.#held.size;
+  }
+
+  /** What rests on a shard: its room is there for others. */
+  atRest(shard: ShardService): AtRest {
+    return this.#resting.of(shard);
   }
 
   /** After the last lease has ended: waits until the workers know. */

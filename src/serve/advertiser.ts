@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type AdvertisementRecord, type Sign, signAdvertisement } from '../domain/advertisement.ts';
+import type { AtRest } from '../domain/capability.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { toMeshnetError } from '../errors.ts';
 import { Health } from '../proto/peer_pb.js';
@@ -20,6 +21,8 @@ export interface AdvertiserComponents {
   readonly shards: readonly ShardService[];
   readonly announcer: ModelAnnouncer;
   readonly sign: Sign;
+  /** What rests there. */
+  readonly atRest: (shard: ShardService) => AtRest;
   readonly log?: ServeLog;
 }
 
@@ -120,6 +123,7 @@ export class Advertiser {
 
   #sign(shard: ShardService, description: Description, nowMs: number): Promise<AdvertisementRecord> {
     const { capability } = shard;
+    const { sessions, positions } = this.#components.atRest(shard);
     const { layerFirst, layerLast, nLayer, engineClass, boundaryIn, boundaryOut, bootId } = description;
     const hasCertificate = shard.direct && description.certificate.byteLength > 0;
     return signAdvertisement({
@@ -145,6 +149,8 @@ export class Advertiser {
       lanes: capability?.lanes,
       sequencesFree: capability?.sequencesFree,
       cellsFree: capability?.cellsFree,
+      lanesResting: sessions,
+      cellsResting: positions,
       maxChunkTokens: capability?.maxChunkTokens,
       expiresAtMs: BigInt(nowMs + this.#init.lifeMs),
       // Until a peer has dialled back.

@@ -1,3 +1,4 @@
+import type { AtRest } from '../domain/capability.ts';
 import type { LeasedLane } from './lanes.ts';
 import type { ShardService } from './shard-service.ts';
 
@@ -43,6 +44,12 @@ export class RestingSessions<T extends Resting> {
       }
     }
     return undefined;
+  }
+
+  /** Those of one shard. */
+  of(shard: ShardService): AtRest {
+    const own = [...this.#all].filter(({ lane }) => lane.shard === shard);
+    return { sessions: own.length, positions: own.reduce((sum, { positions }) => sum + positions, 0) };
   }
 
   /** The one of a peer that has rested longest. */

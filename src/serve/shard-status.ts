@@ -1,3 +1,4 @@
+import type { AtRest } from '../domain/capability.ts';
 import { errorFromWire, type ErrorCode } from '../errors.ts';
 import type { Report } from '../proto/worker_pb.js';
 import type { ShardService } from './shard-service.ts';
@@ -20,6 +21,8 @@ export interface ShardStatus {
   readonly layers: readonly [number, number];
   readonly nLayer: number;
   readonly lanes: number;
+  /** Of these lanes those between two turns: who needs their room, or their cells and sequence ids, gets it. */
+  readonly resting: number;
   readonly cellsFree: number;
   readonly cellsUsed: number;
   readonly cellsTotal: number;
@@ -47,7 +50,7 @@ export interface ShardStatus {
   readonly error?: { readonly code: string; readonly message: string };
 }
 
-export function shardStatus(shard: ShardService): ShardStatus {
+export function shardStatus(shard: ShardService, { sessions: resting }: Pick<AtRest, 'sessions'>): ShardStatus {
   const description = shard.worker.description;
   const capability = shard.capability;
   const report = shard.report;
@@ -62,6 +65,7 @@ export function shardStatus(shard: ShardService): ShardStatus {
     layers: [shard.layers.first, shard.layers.last],
     nLayer: shard.nLayer,
     lanes: report?.lanes ?? 0,
+    resting,
     cellsFree: capability?.cellsFree ?? 0,
     cellsUsed: (now?.cellsTotal ?? 0) - (now?.cellsFree ?? 0),
     cellsTotal: loaded?.cellsTotal ?? 0,

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { lines } from '../../src/cli/status.ts';
 
 const SHARD = {
-  state: 'serving', verified: false, progress: 1, architecture: 'llama', layers: [0, 6] as [number, number], nLayer: 12, lanes: 2,
+  state: 'serving', verified: false, progress: 1, architecture: 'llama', layers: [0, 6] as [number, number], nLayer: 12, lanes: 2, resting: 1,
   cellsUsed: 300, cellsTotal: 4096, sequencesUsed: 2, sequencesTotal: 16, weightBytes: 50 * 2 ** 20, kvBytes: 12 * 2 ** 20, seamPort: 1,
   queueDepth: 3, batchSize: 1.75, tickUs: { decode: 3200, prefill: 140_000 }, ticks: 99,
 };
@@ -12,7 +12,7 @@ describe('cli/status', () => {
     const shown = lines({
       status: 'unavailable', node: { peerId: '12D3KooWQtzRG8XH', addresses: [], peers: 3, upSeconds: 7260 },
       shard: {
-        ...SHARD, state: 'loading', progress: 0.42, architecture: '', lanes: 0, cellsUsed: 0, cellsTotal: 0, sequencesUsed: 0,
+        ...SHARD, state: 'loading', progress: 0.42, architecture: '', lanes: 0, resting: 0, cellsUsed: 0, cellsTotal: 0, sequencesUsed: 0,
         sequencesTotal: 0, weightBytes: 0, kvBytes: 0, ticks: 0, error: { code: 'WORKER_LOST', message: 'gone\u001b[2J' },
       },
       models: [{ id: 'm', digest: '00', coverage: 'incomplete' }],
@@ -36,7 +36,7 @@ describe('cli/status', () => {
     });
     assert.deepEqual(shown, [
       'Meshnet  node …QtzRG8XH  up 1 min  OK',
-      ' Shard     llama layers 0-6 of 12  serving, unverified  2 sessions',
+      ' Shard     llama layers 0-6 of 12  serving, unverified  2 sessions, 1 at rest',
       ' Memory    weights 50 MiB  KV 12 MiB  cells 300/4096  sequences 2/16',
       ' Work      queue 3  batch 1.8  tick 3.2 ms decode, 140 ms prefill',
       ' Requests  7 answered  0 refused  0 failed  1 cancelled',

@@ -3,7 +3,7 @@ import { candidateId, type Candidate } from '../../src/domain/route.ts';
 
 const CANDIDATE: Candidate = {
   peerId: 'peer', range: { first: 0, last: 6 }, engineClass: 'a', bootId: '00', decodeUs: 1, lanes: 0, sequencesFree: 1,
-  cellsFree: 1, unverified: false,
+  cellsFree: 1, lanesResting: 0, cellsResting: 0, unverified: false,
 };
 
 describe('domain/route', () => {

@@ -203,7 +203,7 @@ describe('gateway/disconnect', () => {
 
   it('refuses more answers than it may have, and says when to come back', async () => {
     await gateway.stop();
-    gateway = await listen(backend, { maxAnswers: 1 });
+    gateway = await listen(backend, { maxAnswers: 1, maxQueued: 0 });
     const url = `${gateway.url}/v1/chat/completions`;
     backend.script = async function* (_request, signal) {
       yield { ids: idsOf('a') };

@@ -33,8 +33,17 @@ describe('gateway/http-error', () => {
     assert.equal(httpErrorOf(new MeshnetError('REQUEST_INVALID', 'x', { details: { param: 'stop[3]' } })).body.error.param, 'stop[3]');
   });
 
+  it('answers alike, and with a time to come back, however the loss of a stage was noticed', () => {
+    for (const code of ['WORKER_LOST', 'STREAM_ENDED', 'LEASE_EXPIRED', 'SEAM_UNREACHABLE', 'PEER_UNREACHABLE'] as const) {
+      const { status, retryAfter = 0 } = httpErrorOf(new MeshnetError(code));
+      assert.equal(status, 503, code);
+      assert.ok(retryAfter > 0, code);
+    }
+  });
+
   it('says when to come back, in whole seconds', () => {
     assert.equal(httpErrorOf(new MeshnetError('NO_CAPACITY', 'x', { details: { retryAfterMs: 1001 } })).retryAfter, 2);
+    assert.equal(httpErrorOf(new MeshnetError('NOT_SERVING', 'x', { details: { retryAfterMs: 0xffff_ffff } })).retryAfter, 60);
     assert.ok((httpErrorOf(new MeshnetError('NO_ROUTE')).retryAfter ?? 0) > 0);
     assert.equal(httpErrorOf(new MeshnetError('REQUEST_INVALID')).retryAfter, undefined);
   });

@@ -195,6 +195,36 @@ describe('gateway/queue', () => {
     await end('a1', first);
   });
 
+  it('lets a client in fairly when the gateway, and no shard, is at its limit', async () => {
+    await restart({ maxAnswers: 1, maxQueued: 3, roomRetryMs: 60_000 });
+    backend.sequences = 10;
+    const first = await ask('a1');
+    const names = ['a2', 'a3', 'b1'];
+    const answers = await queue(...names);
+    assert.match((await refused(await ask('c1'), 429)).message, /limit 4/);
+    await end('a1', first);
+    for (const name of ['a2', 'b1', 'a3']) {
+      await until(() => finish.has(name));
+      assert.equal(backend.running, 1);
+      await end(name, await (answers[names.indexOf(name)] as Promise<Response>));
+    }
+  });
+
+  it('lets no more in than may be answered at once, however much room there is', async () => {
+    // Only news brings the next one in.
+    await restart({ maxAnswers: 2, roomRetryMs: 60_000 });
+    const first = await ask('a1');
+    const answers = await queue('b1', 'c1', 'd1');
+    backend.sequences = 10;
+    await end('a1', first);
+    const [second, third] = [await (answers[0] as Promise<Response>), await (answers[1] as Promise<Response>)];
+    const { answers: running, waiting } = await (await fetch(`${gateway.url}/health`)).json() as { answers: number; waiting: number };
+    assert.deepEqual([running, waiting, finish.has('d1')], [2, 1, false]);
+    await end('b1', second);
+    await end('d1', await (answers[2] as Promise<Response>));
+    await end('c1', third);
+  });
+
   it('does not wait for what waiting cannot change', async () => {
     backend.refusal = refusal('NO_ROUTE');
     assert.equal((await refused(await ask('a1'), 503)).code, 'no_route');

@@ -102,6 +102,78 @@ describe('gateway/waiting-room', () => {
     assert.deepEqual(clock.pending, [], 'nothing is left to be done');
   });
 
+  it('lets in no more than may be inside, however much room there is, and those next that are fair', async () => {
+    make({ maxAnswers: 2 });
+    place.seats = 10;
+    const requests = new Map(['a1', 'a2', 'a3', 'b1'].map((name) => [name, new AbortController()]));
+    for (const [name, { signal }] of requests) {
+      void enter(name, { signal });
+      await tick();
+    }
+    assert.deepEqual([seated, room.size, place.tries], [['a1', 'a2'], 2, ['a1', 'a2']]);
+    // Its session has ended, but not its answer.
+    await leave('a1');
+    assert.equal(room.size, 2);
+    requests.get('a1')?.abort();
+    await tick();
+    assert.deepEqual([seated, room.size], [['a1', 'a2', 'b1'], 1]);
+    requests.get('a2')?.abort();
+    await tick();
+    assert.deepEqual([seated, room.size, clock.pending], [['a1', 'a2', 'b1', 'a3'], 0, []]);
+  });
+
+  it('counts tries of all models as inside, and no refused one', async () => {
+    make({ maxAnswers: 1 });
+    place.seats = 0;
+    await arrive('a1');
+    const other = enter('b1', { line: 'n' });
+    other.catch(() => undefined);
+    await tick();
+    assert.deepEqual(place.tries, ['a1', 'a1', 'b1', 'b1']);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    place.gate = promise;
+    place.tries.splice(0);
+    clock.advance(200);
+    await tick();
+    assert.deepEqual(place.tries, ['a1']);
+    resolve();
+    await tick();
+    clock.advance(10_000);
+    await assert.rejects(outcome('a1'), code('NO_CAPACITY'));
+    await assert.rejects(other, code('NO_CAPACITY'));
+    assert.deepEqual([room.size, clock.pending], [0, []]);
+  });
+
+  it('gives places to models in turn, so that many requests for one do not keep the others out', async () => {
+    make({ maxAnswers: 1 });
+    place.seats = 10;
+    const requests = new Map(['x1', 'a1', 'a2', 'b1', 'a3'].map((name) => [name, new AbortController()]));
+    for (const [name, { signal }] of requests) {
+      void enter(name, { signal, line: name === 'b1' ? 'n' : 'm' });
+      await tick();
+    }
+    for (let i = 0; i < 5; i++) {
+      const name = seated.at(-1) as string;
+      await leave(name);
+      requests.get(name)?.abort();
+      await tick();
+    }
+    assert.deepEqual([seated, room.size, clock.pending], [['x1', 'a1', 'b1', 'a2', 'a3'], 0, []]);
+  });
+
+  it('gives the place of a try that failed to the next', async () => {
+    make({ maxAnswers: 1 });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    place.gate = promise;
+    place.fault = new MeshnetError('NO_ROUTE');
+    await arrive('a1', 'b1');
+    assert.deepEqual([place.tries, room.size], [['a1'], 1]);
+    resolve();
+    await assert.rejects(outcome('a1'), code('NO_ROUTE'));
+    await assert.rejects(outcome('b1'), code('NO_ROUTE'));
+    assert.deepEqual([place.tries, clock.pending], [['a1', 'b1'], []]);
+  });
+
   it('is fair between clients, then between their requests', async () => {
     await arrive('x1', 'a1', 'a2', 'a3', 'b1', 'c1');
     for (let i = 0; i < 5; i++) {

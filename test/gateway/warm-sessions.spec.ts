@@ -120,6 +120,22 @@ describe('gateway/warm-sessions', () => {
     assert.deepEqual([used.route.log.at(-1), warm.size], ['close in order', 0]);
   });
 
+  it('takes the place of a newer one from the owner that has most, so that many conversations of one leave others theirs', async () => {
+    const warm = pool({ sessions: 3 });
+    const bobs = session(run(901, 10), { owner: BOB });
+    await warm.keep(bobs);
+    const alices = [1, 101, 201, 301].map((first) => session(run(first, 10)));
+    for (const one of alices) {
+      await warm.keep(one);
+    }
+    assert.deepEqual(alices.map(({ route }) => route.log.at(-1)), ['close in order', 'close in order', 'rest', 'rest']);
+    assert.deepEqual(bobs.route.log, ['rest']);
+    // Now they have two each for three places.
+    const second = session(run(801, 10), { owner: BOB });
+    await warm.keep(second);
+    assert.deepEqual([bobs, ...alices.slice(2), second].map(({ route }) => route.log.at(-1)), ['close in order', 'rest', 'rest', 'rest']);
+  });
+
   it('closes the one used longest ago for a newer one, when there are too many', async () => {
     const warm = pool({ sessions: 2 });
     const [first, second, third] = [session(run(1, 10)), session(run(101, 10)), session(run(201, 10), { owner: BOB })];

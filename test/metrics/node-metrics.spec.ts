@@ -8,7 +8,7 @@ import type { ShardStatus } from '../../src/serve/shard-status.ts';
 import { Exposition } from '../support/exposition.ts';
 
 const SHARD: ShardStatus = {
-  state: 'serving', verified: false, progress: 1, architecture: 'llama', engineClass: 'any', layers: [0, 6], nLayer: 12, lanes: 3,
+  state: 'serving', verified: false, progress: 1, architecture: 'llama', engineClass: 'any', layers: [0, 6], nLayer: 12, lanes: 3, resting: 0,
   cellsFree: 700, cellsUsed: 300, cellsTotal: 1000, sequencesUsed: 3, sequencesTotal: 16, weightBytes: 1, kvBytes: 1, seamPort: 1,
   decodeUs: 700, workerPid: 1, queueDepth: 5, batchSize: 2.5, tickUs: { decode: 1500, prefill: 40_000 },
   traffic: { bytesIn: 10, bytesOut: 20, packetsIn: 1, packetsOut: 2 }, ticks: 40, decoded: 100, prefilled: 64,

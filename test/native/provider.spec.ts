@@ -76,7 +76,8 @@ describe('native/provider', () => {
     const linker = new Linker({ bridge, verify: peers.verify });
     const admission = new Admission({ shards, lanes, linker });
     const advertiser = new Advertiser({
-      shards, sign: peers.signAs(SELF), announcer: { provide: async () => 1, withdraw: async () => undefined },
+      shards, sign: peers.signAs(SELF), atRest: (shard) => admission.atRest(shard),
+      announcer: { provide: async () => 1, withdraw: async () => undefined },
     }, { peerId: SELF, addresses: () => ['/ip4/127.0.0.1/tcp/1'], endpoints: (port) => [`127.0.0.1:${port}`] });
     await bridge.start();
     shards.forEach((shard) => shard.start());

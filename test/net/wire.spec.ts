@@ -4,6 +4,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import { DirectoryRequestSchema, PathKind } from '../../src/proto/peer_pb.js';
 import type { Stream } from '@libp2p/interface';
 import type { Host } from '../../src/net/host.ts';
+import { within } from '../../src/net/wait.ts';
 import type { MessageStream } from '../../src/net/wire.ts';
 import { endOf, rawStream } from './raw-peer.ts';
 import { ECHO, rejects, Rig, SOON } from './rig.ts';
@@ -42,6 +43,15 @@ describe('net/wire', () => {
     assert.deepEqual(bytes(await client.readBytes(8, SOON)), [2]);
     await Promise.all([client.close(SOON), server.close(SOON)]);
     assert.deepEqual([client.open, server.open], [false, false]);
+  });
+
+  it('is closed by two at once as soon as the other end has closed too', async () => {
+    const { client, server } = await rig.streams();
+    const closing = [1, 2].map(() => client.close({ timeoutMs: 60_000 }));
+    assert.equal(await server.readBytes(8, SOON), undefined);
+    await server.close(SOON);
+    await within(Promise.all(closing), 'closing twice', SOON);
+    assert.equal(client.open, false);
   });
 
   it('slows the writer down to the speed of the reader and keeps little of what waits', async () => {

@@ -167,6 +167,19 @@ describe('route/opener', () => {
     assert.equal(route.lost.aborted, false);
   });
 
+  it('takes no more positions than it asked for, whatever the stages say', async () => {
+    for (const stage of [0, 1, 2]) {
+      stages.positions.set(stage, 1_000_000);
+    }
+    const route = await open(THREE);
+    assert.equal(route.positions, 100);
+    await route.resume(200, soon());
+    assert.equal(route.positions, 200);
+    // A shorter turn takes nothing away.
+    await route.resume(50, soon());
+    assert.equal(route.positions, 200);
+  });
+
   it('says which refusal keeps a session from going on, and does not wait for the other stages', async () => {
     const route = await open(THREE);
     stages.faults.set('resume 0', 'hang');

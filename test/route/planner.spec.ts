@@ -7,7 +7,7 @@ import { planRoute, uncovered } from '../../src/route/planner.ts';
 function shard(first: number, last: number, over: Partial<Candidate> = {}): Candidate {
   return {
     peerId: `peer-${first}-${last}`, range: { first, last }, engineClass: 'a', bootId: '00', decodeUs: 1000 * (last - first),
-    lanes: 0, sequencesFree: 4, cellsFree: 4096, unverified: false, ...over,
+    lanes: 0, sequencesFree: 4, cellsFree: 4096, lanesResting: 0, cellsResting: 0, unverified: false, ...over,
   };
 }
 
@@ -49,6 +49,19 @@ describe('route/planner', () => {
     assert.deepEqual(plan([full, shard(6, 12)]), ['full', 'peer-6-12'], 'a hint of load may be old: better ask than have no route');
     assert.throws(() => plan([shard(0, 6), shard(6, 12)], { excluded: new Set(['peer-0-6/0-6/00']) }),
       (err) => isMeshnetError(err, 'NO_ROUTE'));
+  });
+
+  it('takes a shard whose sessions rest for an idle one with room, though one that need not end any of them goes first', () => {
+    const full = { lanes: 4, sequencesFree: 0, cellsFree: 50 };
+    const resting = shard(0, 12, { ...full, peerId: 'resting', lanesResting: 4, cellsResting: 50 });
+    const idle = shard(0, 12, { peerId: 'idle' });
+    const slow = shard(0, 12, { peerId: 'slow', decodeUs: idle.decodeUs * 2 });
+    assert.deepEqual(plan([resting, idle]), ['idle']);
+    assert.deepEqual(plan([resting, slow]), ['resting']);
+    assert.deepEqual(plan([{ ...resting, lanesResting: 0 }, slow]), ['slow']);
+    assert.deepEqual(plan([{ ...resting, cellsResting: 49 }, slow]), ['slow']);
+    // Told before the lanes were.
+    assert.deepEqual(plan([{ ...idle, lanesResting: 9 }, { ...slow, decodeUs: idle.decodeUs - 1 }]), ['slow']);
   });
 
   it('shares ties between equals', () => {

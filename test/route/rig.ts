@@ -28,7 +28,7 @@ export const code = (wanted: ErrorCode) => (err: unknown): boolean => isMeshnetE
 export function offer(first: number, last: number, over: Partial<Offer> = {}): Offer {
   return {
     peerId: `peer-${first}-${last}`, range: { first, last }, nLayer: 12, modelDigest: MODEL, engineClass: 'a',
-    bootId: '00', decodeUs: 1000, lanes: 0, sequencesFree: 4, cellsFree: 4096, unverified: false, addresses: [],
+    bootId: '00', decodeUs: 1000, lanes: 0, sequencesFree: 4, cellsFree: 4096, lanesResting: 0, cellsResting: 0, unverified: false, addresses: [],
     seamCertificateSha256: new Uint8Array(createHash('sha256').update(CERTIFICATE).digest()),
     signed: create(SignedAdvertisementSchema),
     ...over,

@@ -13,7 +13,7 @@ const options = { signal: new AbortController().signal };
 function offer(first: number, last: number, over: Partial<Offer> = {}): Offer {
   return {
     peerId: `peer-${first}-${last}`, range: { first, last }, engineClass: 'a', bootId: '00', decodeUs: 1000, lanes: 0,
-    sequencesFree: 4, cellsFree: 4096, unverified: false, ...over,
+    sequencesFree: 4, cellsFree: 4096, lanesResting: 0, cellsResting: 0, unverified: false, ...over,
   } as Offer;
 }
 

@@ -203,7 +203,10 @@ describe('serve/admission', function () {
     const { lease } = await admit(admitOf(1));
     await admit(admitOf(2));
     admission.rest(lease);
+    const shard = rig.shards[0] ?? assert.fail();
+    assert.deepEqual(admission.atRest(shard), { sessions: 1, positions: 100 });
     assert.equal((await admission.resume(create(ResumeSchema, { positions: 50 }), lease)).positions, 100);
+    assert.deepEqual(admission.atRest(shard), { sessions: 0, positions: 0 });
     await assert.rejects(admit(admitOf(3)), isCode('NO_CAPACITY'));
     assert.equal(lease.signal.aborted, false);
   });

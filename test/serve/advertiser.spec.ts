@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { parseAdvertisement } from '../../src/domain/advertisement.ts';
+import type { AtRest } from '../../src/domain/capability.ts';
 import { MeshnetError } from '../../src/errors.ts';
 import { Health } from '../../src/proto/peer_pb.js';
 import { Advertiser, type AdvertiserInit } from '../../src/serve/advertiser.ts';
@@ -17,6 +18,7 @@ describe('serve/advertiser', function () {
   let advertiser: Advertiser | undefined;
   let announced: EventEmitter<{ provide: []; withdraw: [] }>;
   let taken: (number | Error)[];
+  let resting: AtRest;
 
   before(async () => {
     rig = new ServeRig(workshop);
@@ -31,6 +33,7 @@ describe('serve/advertiser', function () {
   beforeEach(() => {
     announced = new EventEmitter();
     taken = [];
+    resting = { sessions: 0, positions: 0 };
   });
   afterEach(() => advertiser?.stop());
 
@@ -52,6 +55,7 @@ describe('serve/advertiser', function () {
         },
       },
       sign: peers.signAs(SELF),
+      atRest: (shard) => shard === rig.shards[0] ? resting : { sessions: 0, positions: 0 },
     }, {
       peerId: SELF, addresses: () => Array.from({ length: 6 }, (_, i) => `/ip4/127.0.0.1/tcp/${i + 1}`),
       endpoints: (port) => [`127.0.0.1:${port}`], now: () => NOW_MS, announceRetryMs: 5, ...init,
@@ -83,6 +87,16 @@ describe('serve/advertiser', function () {
     // A worker without direct connections has neither endpoints nor a certificate to pin.
     assert.deepEqual(tail?.advertisement.seamEndpoints, []);
     assert.equal(tail?.advertisement.seamCertificateSha256.byteLength, 0);
+  });
+
+  it('tells of what rests', async () => {
+    resting = { sessions: 2, positions: 20 };
+    const made = make();
+    made.start();
+    await once(rig.shards[0]?.worker ?? assert.fail(), 'report', soon());
+    const told = (await made.localAdvertisements()).map(({ advertisement }) =>
+      [advertisement.lanesResting, advertisement.cellsResting, advertisement.cellsFree]);
+    assert.deepEqual(told, [[2, 20, 1000], [0, 0, 1000]]);
   });
 
   it('signs anew, with a higher sequence, when an advertisement is no longer fresh', async () => {

@@ -44,6 +44,7 @@ describe('serve/resting', () => {
     resting.add(here);
     assert.deepEqual(resting.thatHave(1, ONE), [here]);
     assert.equal(resting.thatHave(101, OTHER), undefined);
+    assert.deepEqual([resting.of(ONE), resting.of(OTHER)], [{ sessions: 1, positions: 100 }, { sessions: 1, positions: 100 }]);
     assert.equal(resting.oldestOf('b'), there);
     assert.equal(resting.oldestOf('c'), undefined);
   });

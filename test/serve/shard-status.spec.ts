@@ -16,7 +16,7 @@ describe('serve/shard-status', function () {
   after(() => workshop.remove());
 
   it('shows a shard before it has a worker', () => {
-    const status = shardStatus(rig.shard(0, 6));
+    const status = shardStatus(rig.shard(0, 6), { sessions: 0 });
     assert.deepEqual([status.state, status.layers, status.nLayer, status.workerPid, status.cellsTotal],
       ['joining', [0, 6], 12, 0, 0]);
     assert.ok(!('error' in status));
@@ -29,10 +29,10 @@ describe('serve/shard-status', function () {
     shard.start();
     await shard.serving(soon());
     await once(shard.worker, 'report', soon());
-    const status = JSON.parse(JSON.stringify(shardStatus(shard))) as ReturnType<typeof shardStatus>;
+    const status = JSON.parse(JSON.stringify(shardStatus(shard, { sessions: 2 }))) as ReturnType<typeof shardStatus>;
     assert.equal(status.state, 'serving');
     assert.equal(status.progress, 1);
-    assert.equal(status.cellsFree, 1000);
+    assert.deepEqual([status.cellsFree, status.resting], [1000, 2]);
     assert.equal(status.workerPid, shard.description?.pid);
     assert.equal(status.verified, false);
     assert.deepEqual(status.traffic, { bytesIn: 4096, bytesOut: 0, packetsIn: 3, packetsOut: 0 });
@@ -49,6 +49,6 @@ describe('serve/shard-status', function () {
     while (shard.state !== 'failed') {
       await once(shard, 'changed', soon());
     }
-    assert.equal(shardStatus(shard).error?.code, 'NOT_CERTIFIED');
+    assert.equal(shardStatus(shard, { sessions: 0 }).error?.code, 'NOT_CERTIFIED');
   });
 });

@@ -185,6 +185,8 @@ export const Advertisement = {
   coordinate: { no: 21, kind: 'float', many: true },
   expiresAtMs: { no: 22, kind: 'uint64' },
   health: { no: 23, kind: 'enum' },
+  lanesResting: { no: 24, kind: 'uint32' },
+  cellsResting: { no: 25, kind: 'uint32' },
 } as const;
 export type Advertisement = Message<typeof Advertisement>;
 
