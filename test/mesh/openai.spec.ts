@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import OpenAI, { APIError } from 'openai';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
+import { ENDLESS } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
 import { until } from './support/processes.ts';
 
+/** Who waits for longer is sent away. */
+const QUEUE_MS = 300;
 const messages = [{ role: 'user' as const, content: 'Tell me about the sea.' }];
 
 describe('mesh/openai', function () {
@@ -16,7 +19,7 @@ describe('mesh/openai', function () {
   before(async function () {
     this.timeout(2 * READY_MS);
     mesh = new Mesh('openai');
-    gateway = await mesh.gateway(await resolveModel());
+    gateway = await mesh.gateway(await resolveModel(), 'gateway', ['--config', mesh.apiConfig('gateway', `queueMs = ${QUEUE_MS}`)]);
     shards = await Promise.all([mesh.shard('0-4', gateway), mesh.shard(`4-${LAYERS}`, gateway)]);
     await covered(gateway);
     client = new OpenAI({ baseURL: `${apiOf(gateway)}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -159,7 +162,7 @@ describe('mesh/openai', function () {
 
   it('frees every stage when the client leaves in mid-answer', async () => {
     const stream = await client.chat.completions.create({
-      model: MODEL, messages, temperature: 0, max_completion_tokens: 2000, stream: true, logit_bias: { 2: -100 },
+      model: MODEL, messages, temperature: 0, max_completion_tokens: 2000, stream: true, ...ENDLESS,
     });
     let seen = 0;
     for await (const chunk of stream) {
