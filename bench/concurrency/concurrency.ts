@@ -17,7 +17,8 @@ import { runWarm } from './warm-lane.ts';
 
 /**
  * Many sessions on two shards over a delay line: speed of all of them and the time of a token, against one process with
- * eight and against theory; a long prompt among decoders; fairness; a conversation that goes on. Every process has one thread and one core.
+ * eight and against theory; a long prompt among decoders; fairness; a conversation that goes on. Every process has one
+ * thread and one core.
  */
 export const concurrency: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;

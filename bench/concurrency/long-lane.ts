@@ -51,7 +51,9 @@ async function measure(part: LongPart, lane: LongLane, { mesh, seed, signal }: M
       requireDirect(paths);
       return { first_token_ms: round(prefillMs) };
     }
-    default:
-      return lateMeasures(await mesh.runBeside({ prompts: others, output: outlasting(lane).output, late: { prompt, after } }, signal));
+    default: {
+      const { output } = outlasting(lane);
+      return lateMeasures(await mesh.runBeside({ prompts: others, output, late: { prompt, after } }, signal));
+    }
   }
 }

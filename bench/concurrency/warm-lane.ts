@@ -28,7 +28,9 @@ export async function runWarm(lane: WarmLane, { parts: { network, mesh } }: Rig,
   return {
     key: laneKey(lane), systems: [...PARTS], ...roundsRecord(rounds),
     ratios: warmRatios(lane, rounds),
-    notes: [`a first turn of ${first.prompt} and ${first.output} tokens, ${more} more in the second; paths of the mesh: ${PATHS_NOTE}`],
+    notes: [
+      `a first turn of ${first.prompt} and ${first.output} tokens, ${more} more in the second; paths of the mesh: ${PATHS_NOTE}`,
+    ],
   };
 }
 
@@ -41,7 +43,8 @@ interface MeasureOptions {
 async function measure(part: WarmPart, lane: WarmLane, { mesh, seed, signal }: MeasureOptions): Promise<Measures> {
   const { first, more } = lane;
   if (part === 'cold') {
-    const { prefillMs, paths } = await mesh.run({ prompts: prompts(`${seed} cold`, { sessions: 1, tokens: promptOf(lane) }), output: 1 }, signal);
+    const cold = prompts(`${seed} cold`, { sessions: 1, tokens: promptOf(lane) });
+    const { prefillMs, paths } = await mesh.run({ prompts: cold, output: 1 }, signal);
     requireDirect(paths);
     return { first_token_ms: round(prefillMs), cached: 0 };
   }

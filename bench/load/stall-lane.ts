@@ -41,12 +41,11 @@ export async function runStall(lane: StallLane, mesh: LoadMesh, options: LaneOpt
       return measures;
     },
   });
+  const watched = await mesh.processes(mesh.tails[1]);
   return {
     key: laneKey(lane), systems: [...systems], ...roundsRecord(rounds),
     ratios: stallRatios(rounds),
-    notes: [
-      `processes of rss_growth_each_mib, without those of one tail: ${(await mesh.processes(mesh.tails[1])).map(({ name }) => name).join(', ')}`,
-    ],
+    notes: [`processes of rss_growth_each_mib, without those of one tail: ${watched.map(({ name }) => name).join(', ')}`],
   };
 }
 
