@@ -13,6 +13,9 @@ import {
   type CodeNumbers,
 } from './support/documents.ts';
 
+const DOCUMENTS = [
+  'README.md', 'ARCHITECTURE.md', 'METRICS.md', 'bench/README.md', 'bench/CONTRACT.md', 'bench/wan/README.md', 'patches/README.md',
+];
 const read = (file: string): string => readFileSync(file, 'utf8');
 
 describe('docs', () => {
@@ -34,7 +37,7 @@ describe('docs', () => {
     assert.deepEqual(codesOfSpec(read('proto/SPEC.md')), travelling);
   });
 
-  for (const document of ['README.md', 'ARCHITECTURE.md', 'METRICS.md', 'bench/README.md']) {
+  for (const document of DOCUMENTS) {
     it(`names only commands and files that exist in ${document}`, () => {
       const text = read(document);
       const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };

@@ -1,11 +1,10 @@
-import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
 import { POSITIONS, prepareModel, type Model } from '../mesh/model.ts';
 import type { Network } from '../mesh/network.ts';
 import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { runLanes, type Skipped } from '../runner/lanes.ts';
+import { askedLanes, runLanes, type Skipped } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import type { LaneProgress } from '../runner/progress.ts';
 import { DelayLine } from '../wan/delay-line.ts';
@@ -18,14 +17,12 @@ import { runWarm } from './warm-lane.ts';
 
 /**
  * Many sessions on two shards over a delay line: speed of all of them and the time of a token, against one process with
- * eight and against theory; a long prompt among decoders; fairness; a conversation that goes on. Every process has one thread and one core.
+ * eight and against theory; a long prompt among decoders; fairness; a conversation that goes on. Every process has one
+ * thread and one core.
  */
 export const concurrency: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
-  const wanted = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
-  if (wanted.length === 0) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of concurrency has that name', { details: { field: '--lanes' } });
-  }
+  const wanted = askedLanes('concurrency', smoke ? smokeLanes() : contractLanes(), (lane) => wants(laneKey(lane)));
   const noLine = await DelayLine.unavailable();
   const items = noLine === undefined ? wanted : [];
   const impossible = noLine === undefined ? [] : wanted.map((lane): Skipped => ({ lane: nameOf(lane), why: noLine }));

@@ -5,8 +5,8 @@ import { measuresOf, type Load } from '../mesh/measures.ts';
 import { PATHS_NOTE } from '../mesh/paths.ts';
 import { tokenBudget } from '../mesh/token-budget.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts, WARM_UP } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { prompts, WARM_UP, warmUp } from '../runner/prompts.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import { batchedBench } from '../systems/batched-bench.ts';
 import { stockProgram } from '../systems/native.ts';
@@ -28,8 +28,7 @@ export async function runGrid(
   const stock = loads.has('stock8') ? await stockProgram('llama-batched-bench') : '';
   await network.setDelay(lane.delay);
   for (const [system, { sessions }] of [[one, lane.loads.one8], [mesh, lane.loads.mesh]] as const) {
-    const warmUp = prompts(`warm up ${nameOf(lane)} ${system.name}`, { sessions, tokens: WARM_UP.tokens });
-    await system.run({ prompts: warmUp, output: WARM_UP.output }, signal);
+    await system.run(warmUp(`warm up ${nameOf(lane)} ${system.name}`, sessions), signal);
   }
   const rounds = await runRounds<SystemName>({
     ...options,
@@ -40,18 +39,18 @@ export async function runGrid(
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
+  const record = roundsRecord(rounds);
   const { sessions } = lane.loads.mesh;
   const { one8, mesh: asked } = lane.loads;
   const ring = ringLimit({ sessions, stages: STAGES, delayMs: lane.delay, stepMs: rig.stepMs });
   return {
-    key: laneKey(lane), systems: [...loads.keys()], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...loads.keys()], ...record,
     ratios: gridRatios(lane, rounds),
     limits: {
-      ...await limitsOf({ one8, mesh: asked }, { record: { rounds: good }, file: model.file, machine: limits }),
+      ...await limitsOf({ one8, mesh: asked }, { record, file: model.file, machine: limits }),
       ...ring === undefined ? {} : { ring },
     },
-    ...sessions === 1 && !smoke ? { budget: tokenBudget({ rounds: good }, { system: 'mesh', delayMs: lane.delay }) } : {},
+    ...sessions === 1 && !smoke ? { budget: tokenBudget(record, { system: 'mesh', delayMs: lane.delay }) } : {},
     notes: [`paths of the mesh: ${PATHS_NOTE}`],
   };
 }

@@ -1,7 +1,7 @@
 import { PATHS_NOTE, requireDirect } from '../mesh/paths.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts, WARM_UP } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { prompts, warmUp } from '../runner/prompts.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import type { MeshSystem } from '../systems/mesh-system.ts';
 import { laneKey, nameOf, outlasting, type LongLane } from './lanes.ts';
@@ -15,8 +15,7 @@ const PARTS: readonly LongPart[] = ['undisturbed', 'alone', 'beside'];
 export async function runLong(lane: LongLane, { parts: { network, mesh } }: Rig, options: LaneOptions): Promise<LaneRecord> {
   const { say, signal } = options;
   await network.setDelay(lane.delay);
-  const warmUp = prompts(`warm up ${nameOf(lane)}`, { sessions: lane.decoders.sessions, tokens: WARM_UP.tokens });
-  await mesh.run({ prompts: warmUp, output: WARM_UP.output }, signal);
+  await mesh.run(warmUp(`warm up ${nameOf(lane)}`, lane.decoders.sessions), signal);
   const rounds = await runRounds<LongPart>({
     ...options,
     systems: PARTS,
@@ -27,9 +26,8 @@ export async function runLong(lane: LongLane, { parts: { network, mesh } }: Rig,
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
   return {
-    key: laneKey(lane), systems: [...PARTS], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...PARTS], ...roundsRecord(rounds),
     ratios: longRatios(lane, rounds),
     notes: [`a prompt of ${lane.prompt} tokens, ${lane.decoders.sessions} decoders; paths of the mesh: ${PATHS_NOTE}`],
   };
@@ -53,7 +51,9 @@ async function measure(part: LongPart, lane: LongLane, { mesh, seed, signal }: M
       requireDirect(paths);
       return { first_token_ms: round(prefillMs) };
     }
-    default:
-      return lateMeasures(await mesh.runBeside({ prompts: others, output: outlasting(lane).output, late: { prompt, after } }, signal));
+    default: {
+      const { output } = outlasting(lane);
+      return lateMeasures(await mesh.runBeside({ prompts: others, output, late: { prompt, after } }, signal));
+    }
   }
 }

@@ -7,7 +7,8 @@ import { round } from '../runner/statistics.ts';
 import { columns } from '../runner/table.ts';
 
 const HEAD = [
-  'sessions', 'one way', 'tok/s', 'theory', 'one8 tok/s', 'token p50 / p95 ms', 'theory', 'Jain', 'all under way', 'of a core', 'rounds',
+  'sessions', 'one way', 'tok/s', 'theory', 'one8 tok/s', 'token p50 / p95 ms', 'theory', 'Jain', 'all under way', 'of a core',
+  'rounds',
 ];
 
 /** A line for each number of sessions and delay, every figure with its interval behind it; all of it from the records. */
@@ -52,7 +53,8 @@ function ofLane(lane: LaneRecord): string[] {
     ...columns(Object.entries(ratios).map(([name, figure]) => [`  ${name}`, figureText(figure)])),
     ...parts.map((part) => `  ${part}: token p50 / p95 ${cellText(lane, part, 'step_p50_ms')} / ` +
       `${cellText(lane, part, 'step_p95_ms')} ms, first token of the long prompt ${cellText(lane, part, 'first_token_ms')} ms`),
-    ...turns.map((turn) => `  ${turn}: first token ${cellText(lane, turn, 'first_token_ms')} ms, of the prompt held ${cellText(lane, turn, 'cached')}`),
+    ...turns.map((turn) => `  ${turn}: first token ${cellText(lane, turn, 'first_token_ms')} ms, ` +
+      `of the prompt held ${cellText(lane, turn, 'cached')}`),
     ...systems.includes('stock8') ? [`  stock8: decode ${cellText(lane, 'stock8', 'decode')} tok/s`] : [],
     ...columns(budget.map(({ part, ms }) => [`  ${part}`, `${round(ms, 3)} ms`])),
     ...notes.map((note) => `  ${note}`),

@@ -1,7 +1,7 @@
 import { PATHS_NOTE, requireDirect } from '../mesh/paths.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts, WARM_UP } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { prompts, warmUp } from '../runner/prompts.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import type { MeshSystem } from '../systems/mesh-system.ts';
 import { laneKey, nameOf, promptOf, type WarmLane } from './lanes.ts';
@@ -14,8 +14,7 @@ const PARTS: readonly WarmPart[] = ['second', 'cold'];
 export async function runWarm(lane: WarmLane, { parts: { network, mesh } }: Rig, options: LaneOptions): Promise<LaneRecord> {
   const { say, signal } = options;
   await network.setDelay(lane.delay);
-  const warmUp = prompts(`warm up ${nameOf(lane)}`, { sessions: 1, tokens: WARM_UP.tokens });
-  await mesh.run({ prompts: warmUp, output: WARM_UP.output }, signal);
+  await mesh.run(warmUp(`warm up ${nameOf(lane)}`, 1), signal);
   const rounds = await runRounds<WarmPart>({
     ...options,
     systems: PARTS,
@@ -25,12 +24,13 @@ export async function runWarm(lane: WarmLane, { parts: { network, mesh } }: Rig,
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
   const { first, more } = lane;
   return {
-    key: laneKey(lane), systems: [...PARTS], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...PARTS], ...roundsRecord(rounds),
     ratios: warmRatios(lane, rounds),
-    notes: [`a first turn of ${first.prompt} and ${first.output} tokens, ${more} more in the second; paths of the mesh: ${PATHS_NOTE}`],
+    notes: [
+      `a first turn of ${first.prompt} and ${first.output} tokens, ${more} more in the second; paths of the mesh: ${PATHS_NOTE}`,
+    ],
   };
 }
 
@@ -43,7 +43,8 @@ interface MeasureOptions {
 async function measure(part: WarmPart, lane: WarmLane, { mesh, seed, signal }: MeasureOptions): Promise<Measures> {
   const { first, more } = lane;
   if (part === 'cold') {
-    const { prefillMs, paths } = await mesh.run({ prompts: prompts(`${seed} cold`, { sessions: 1, tokens: promptOf(lane) }), output: 1 }, signal);
+    const cold = prompts(`${seed} cold`, { sessions: 1, tokens: promptOf(lane) });
+    const { prefillMs, paths } = await mesh.run({ prompts: cold, output: 1 }, signal);
     requireDirect(paths);
     return { first_token_ms: round(prefillMs), cached: 0 };
   }

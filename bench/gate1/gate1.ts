@@ -3,7 +3,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
 import { laneName, type LaneKey, type LaneRecord } from '../runner/lane-record.ts';
-import { runLanes } from '../runner/lanes.ts';
+import { askedLanes, runLanes } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import { flatRatios } from '../runner/record.ts';
 import { cheapFirst, contractLanes, laneKey, smokeLanes, work, type GateLane, type ModelName } from './lanes.ts';
@@ -23,7 +23,7 @@ const QUESTION_WORK = 500_000;
  * quality. Prints go or stop by the contract.
  */
 export const gate1: Bench = async (options: BenchOptions) => {
-  const { smoke, say, signal } = options;
+  const { smoke, say, signal, wants } = options;
   const reference = await findReference();
   if (reference === undefined && !smoke) {
     throw new MeshnetError('CONFIG_INVALID', `the Transformers recipe is not installed; install it by: ${INSTALL}`, {
@@ -31,10 +31,7 @@ export const gate1: Bench = async (options: BenchOptions) => {
     });
   }
   const cores = Array.from({ length: os.availableParallelism() }, (_, core) => core);
-  const items = itemsOf(options);
-  if (items.length === 0) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of gate1 has that name', { details: { field: '--lanes' } });
-  }
+  const items = askedLanes('gate1', itemsOf(smoke), ({ key }) => wants(key));
   const weights = new Map<ModelName, Weights>();
   for (const model of new Set(items.map((item) => item.model))) {
     weights.set(model, await prepareWeights(model, { reference, say, signal }));
@@ -94,7 +91,7 @@ type Item = { readonly model: ModelName; readonly key: LaneKey; readonly work: n
 );
 
 /** Quality first: it takes minutes, and without it the rest decides nothing. */
-function itemsOf({ smoke, wants }: BenchOptions): Item[] {
+function itemsOf(smoke: boolean): Item[] {
   const lanes = smoke ? smokeLanes() : contractLanes();
   const model: ModelName = smoke ? 'generated' : 'smollm2';
   return [
@@ -105,7 +102,7 @@ function itemsOf({ smoke, wants }: BenchOptions): Item[] {
       work: smoke ? 1 : QUESTION_WORK,
     })),
     ...cheapFirst(lanes).map((lane): Item => ({ model: lane.model, lane, key: laneKey(lane), work: work(lane) })),
-  ].filter(({ key }) => wants(key));
+  ];
 }
 
 /** As the contract lists them, whatever ran first. */

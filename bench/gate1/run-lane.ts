@@ -1,6 +1,6 @@
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts, WARM_UP } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { prompts, warmUp } from '../runner/prompts.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { intoPageCache } from '../systems/page-cache.ts';
 import { stopAll } from '../systems/stop-all.ts';
 import type { Started } from '../systems/system.ts';
@@ -26,10 +26,7 @@ export async function runLane(lane: GateLane, systems: readonly GateSystem[], op
       say(`starting ${name}`);
       await intoPageCache(weights, signal);
       started[name] = await system.start(signal);
-      await system.run(
-        { prompts: prompts(`${seed} warm up`, { sessions, tokens: WARM_UP.tokens }), output: WARM_UP.output, sampling },
-        signal,
-      );
+      await system.run({ ...warmUp(`${seed} warm up`, sessions), sampling }, signal);
     }
     const rounds = await runRounds<SystemName>({
       ...options,
@@ -42,16 +39,12 @@ export async function runLane(lane: GateLane, systems: readonly GateSystem[], op
         return measures;
       },
     });
-    const { good, discarded, contended, long } = rounds;
     return {
       started,
       record: {
         key,
         systems: systems.map(({ name }) => name),
-        long,
-        contended,
-        rounds: [...good],
-        discarded: [...discarded],
+        ...roundsRecord(rounds),
         ratios: 'torch_float32' in started ? ratiosOf(rounds) : ratiosAmongLlama(rounds),
       },
     };

@@ -1,4 +1,3 @@
-import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits, type MachineLimits } from '../limits/machine-limits.ts';
 import { limitsOf } from '../mesh/limits.ts';
@@ -6,7 +5,7 @@ import { prepareModel, type Model } from '../mesh/model.ts';
 import type { Network } from '../mesh/network.ts';
 import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { runLanes, type Skipped } from '../runner/lanes.ts';
+import { askedLanes, runLanes, type Skipped } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import type { LaneProgress } from '../runner/progress.ts';
 import { flatRatios } from '../runner/record.ts';
@@ -23,10 +22,7 @@ import { slopes, tableOf } from './table.ts';
  */
 export const gate5: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
-  const wanted = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
-  if (wanted.length === 0) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of gate5 has that name', { details: { field: '--lanes' } });
-  }
+  const wanted = askedLanes('gate5', smoke ? smokeLanes() : contractLanes(), (lane) => wants(laneKey(lane)));
   const { items, impossible } = await possible(wanted);
   const model = await prepareModel(smoke ? 'generated' : '1b', { say, signal });
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });

@@ -3,8 +3,8 @@ import type { Network } from '../mesh/network.ts';
 import { PATHS_NOTE, requireDirect } from '../mesh/paths.ts';
 import { budgetMeasures, tokenBudget } from '../mesh/token-budget.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { prompts, WARM_UP } from '../runner/prompts.ts';
-import { runRounds, type Measures, type LaneOptions } from '../runner/rounds.ts';
+import { prompts, warmUp } from '../runner/prompts.ts';
+import { roundsRecord, runRounds, type Measures, type LaneOptions } from '../runner/rounds.ts';
 import { median, round } from '../runner/statistics.ts';
 import { MeshSystem, type MeshResult } from '../systems/mesh-system.ts';
 import type { ShardNow } from '../systems/mesh.ts';
@@ -30,8 +30,7 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
   const { systems, network } = parts;
   await network.setDelay(lane.delay);
   for (const name of lane.systems) {
-    const warmUp = prompts(`warm up ${nameOf(lane)} ${name}`, { sessions: lane.sessions, tokens: WARM_UP.tokens });
-    await the(systems, name).run({ prompts: warmUp, output: WARM_UP.output }, signal);
+    await the(systems, name).run(warmUp(`warm up ${nameOf(lane)} ${name}`, lane.sessions), signal);
   }
   const rounds = await runRounds<SystemName>({
     ...options,
@@ -43,12 +42,12 @@ export async function runLane(lane: SpeedLane, parts: LaneParts, options: LaneOp
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
+  const record = roundsRecord(rounds);
   const ofOneToken = lane.kind === 'decode' && lane.sessions === 1 && !smoke;
   return {
-    key: laneKey(lane), systems: [...lane.systems], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...lane.systems], ...record,
     ratios: ratiosOf(lane, rounds),
-    ...ofOneToken ? { budget: tokenBudget({ rounds: good }, { system: 'ours', delayMs: lane.delay }) } : {},
+    ...ofOneToken ? { budget: tokenBudget(record, { system: 'ours', delayMs: lane.delay }) } : {},
     notes: notesOf(lane),
   };
 }

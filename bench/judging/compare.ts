@@ -23,7 +23,8 @@ export interface Comparison {
 /** Of these less is better, by their measure or their own name; of every other ratio more. */
 const COST = new RegExp([
   '(^|/)(memory|bytes|messages|logits|wire|token|kl|difference)/[^/]+$', '/one_process_finished$', '_added_ms$', '_over_tcp$',
-  '^delay_law_', '^decoders_p95_', '^long_first_token_', '^second_turn_', '^stall_rss_', '^disconnect_', '^overload_(untyped|rss|fds|left)',
+  '^delay_law_', '^decoders_p95_', '^long_first_token_', '^second_turn_', '^stall_rss_', '^disconnect_',
+  '^overload_(untyped|rss|fds|left)',
 ].join('|'));
 
 /** R10: this run against a recorded one, ratio by ratio. */

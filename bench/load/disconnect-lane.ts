@@ -3,7 +3,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import { POSITIONS } from '../mesh/model.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import type { Call } from './call.ts';
 import { laneKey, nameOf, PROMPT, type DisconnectLane } from './lanes.ts';
@@ -29,9 +29,8 @@ export async function runDisconnect(lane: DisconnectLane, mesh: LoadMesh, option
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
   return {
-    key: laneKey(lane), systems: ['mesh'], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: ['mesh'], ...roundsRecord(rounds),
     ratios: disconnectRatios(lane.phase, rounds),
     notes: ['the slowest stage of the slowest time; free_each_ms has each time, stage by stage'],
   };

@@ -55,7 +55,10 @@ export function contractLanes(): LoadLane[] {
   return [
     stall('1b', 60_000),
     ...disconnects('1b', 5),
-    { kind: 'overload', model: '1b', each: { sessions: 8, prompt: PROMPT, output: 64 }, factor: 10, windowMs: 30_000, backMs: 30_000 },
+    {
+      kind: 'overload', model: '1b', each: { sessions: 8, prompt: PROMPT, output: 64 },
+      factor: 10, windowMs: 30_000, backMs: 30_000,
+    },
   ];
 }
 
@@ -65,7 +68,8 @@ export function smokeLanes(): LoadLane[] {
     stall('generated', 1000),
     ...disconnects('generated', 1),
     {
-      kind: 'overload', model: 'generated', each: { sessions: 2, prompt: PROMPT, output: 32 }, factor: 10, windowMs: 2000, backMs: 5000,
+      kind: 'overload', model: 'generated', each: { sessions: 2, prompt: PROMPT, output: 32 },
+      factor: 10, windowMs: 2000, backMs: 5000,
     },
   ];
 }

@@ -1,9 +1,8 @@
-import { MeshnetError } from '../../src/errors.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { POSITIONS, prepareModel, type Model } from '../mesh/model.ts';
 import { UBATCH } from '../mesh/systems.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
-import { runLanes } from '../runner/lanes.ts';
+import { askedLanes, runLanes } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import type { LaneProgress } from '../runner/progress.ts';
 import { runDisconnect } from './disconnect-lane.ts';
@@ -19,10 +18,7 @@ import { tableOf } from './table.ts';
  */
 export const load: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
-  const wanted = (smoke ? smokeLanes() : contractLanes()).filter((lane) => wants(laneKey(lane)));
-  if (wanted.length === 0) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of load has that name', { details: { field: '--lanes' } });
-  }
+  const wanted = askedLanes('load', smoke ? smokeLanes() : contractLanes(), (lane) => wants(laneKey(lane)));
   const name = smoke ? 'generated' : '1b';
   const model = await prepareModel(name, { say, signal });
   const run = new Run(model, options);

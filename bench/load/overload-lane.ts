@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import { LOAD } from '../contract.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import { laneKey, nameOf, type OverloadLane } from './lanes.ts';
 import type { LoadMesh } from './load-mesh.ts';
@@ -36,9 +36,8 @@ export async function runOverload(lane: OverloadLane, mesh: LoadMesh, options: L
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
   return {
-    key: laneKey(lane), systems: [...systems], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...systems], ...roundsRecord(rounds),
     ratios: overloadRatios(rounds),
     notes: ['the largest process by rss_back_mib and fds_back, each against itself before'],
   };

@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import { MeshnetError } from '../../src/errors.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
-import { runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
+import { roundsRecord, runRounds, type LaneOptions, type Measures } from '../runner/rounds.ts';
 import { round } from '../runner/statistics.ts';
 import type { Call } from './call.ts';
 import { laneKey, nameOf, type StallLane } from './lanes.ts';
@@ -41,13 +41,11 @@ export async function runStall(lane: StallLane, mesh: LoadMesh, options: LaneOpt
       return measures;
     },
   });
-  const { good, discarded, contended, long } = rounds;
+  const watched = await mesh.processes(mesh.tails[1]);
   return {
-    key: laneKey(lane), systems: [...systems], long, contended, rounds: good, discarded,
+    key: laneKey(lane), systems: [...systems], ...roundsRecord(rounds),
     ratios: stallRatios(rounds),
-    notes: [
-      `processes of rss_growth_each_mib, without those of one tail: ${(await mesh.processes(mesh.tails[1])).map(({ name }) => name).join(', ')}`,
-    ],
+    notes: [`processes of rss_growth_each_mib, without those of one tail: ${watched.map(({ name }) => name).join(', ')}`],
   };
 }
 

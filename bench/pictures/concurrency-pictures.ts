@@ -14,7 +14,8 @@ export function concurrencyPictures(record: BenchRecord, subtitle: string): Pict
   const grid = record.lanes.filter(({ key, rounds }) => key['question'] === undefined && rounds.length > 0);
   const lines = (what: Pick<LinePicture, 'title' | 'y'> & { name: string }, series: readonly Series[]): LinePicture[] =>
     series.length === 0 ? [] : [{
-      kind: 'lines', subtitle, x: 'sessions', y: what.y, series, name: `concurrency-${what.name}`, title: `concurrency: ${what.title}`,
+      kind: 'lines', subtitle, x: 'sessions', y: what.y, series,
+      name: `concurrency-${what.name}`, title: `concurrency: ${what.title}`,
     }];
   return [
     ...lines({ name: 'speed', title: 'tokens per second of all sessions', y: 'tokens/s' }, [
@@ -62,7 +63,8 @@ function overSessions(grid: readonly LaneRecord[], { of, suffix }: LinesOf): Ser
         return figure === undefined ? [] : [[sessionsOf(lane), figure] as const];
       });
     const name = `${delay} ms`;
-    return points.length < 2 ? [] : [{ name: name + (suffix ?? ''), points, ...suffix === undefined ? {} : { dashed: true, like: name } }];
+    const look = suffix === undefined ? {} : { dashed: true, like: name };
+    return points.length < 2 ? [] : [{ name: name + (suffix ?? ''), points, ...look }];
   });
 }
 

@@ -29,6 +29,15 @@ export interface RanLanes {
   readonly skipped: readonly Skipped[];
 }
 
+/** The lanes of a benchmark that were asked for. @throws {MeshnetError} CONFIG_INVALID when there are none */
+export function askedLanes<L>(bench: string, lanes: readonly L[], wants: (lane: L) => boolean): readonly L[] {
+  const wanted = lanes.filter(wants);
+  if (wanted.length === 0) {
+    throw new MeshnetError('CONFIG_INVALID', `no lane of ${bench} has that name`, { details: { field: '--lanes' } });
+  }
+  return wanted;
+}
+
 /**
  * Lane after lane. What others took an hour for is not lost with one that fails, nor by Ctrl-C, nor with what does not stop;
  * but nothing more is measured beside that. A smoke run fails with its lane, unless that is one that the machine does not

@@ -8,6 +8,11 @@ export const END_ID = 32_000;
 /** Eight decode steps behind a first token. */
 export const WARM_UP = { tokens: 16, output: 9 };
 
+/** What a system does before it is measured. `seed` as for `prompts`. */
+export function warmUp(seed: string, sessions: number): { readonly prompts: number[][]; readonly output: number } {
+  return { prompts: prompts(seed, { sessions, tokens: WARM_UP.tokens }), output: WARM_UP.output };
+}
+
 /** Random ids, one list a session: the same for the same words and round, and for no other. */
 export function prompts(seed: string, shape: { readonly sessions: number; readonly tokens: number }): number[][] {
   const random = mulberry(hash(seed));

@@ -66,6 +66,13 @@ export interface Rounds<S extends string = string> {
   readonly long: boolean;
 }
 
+/** What the record of a lane says of its rounds. */
+export function roundsRecord<S extends string>(
+  { good, ...rest }: Rounds<S>,
+): Omit<Rounds<S>, 'good'> & { readonly rounds: Rounds<S>['good'] } {
+  return { ...rest, rounds: good };
+}
+
 /** The median of a ratio over the rounds, with its 95 % interval. */
 export interface Ratio {
   readonly median: number;

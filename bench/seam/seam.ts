@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { z } from 'zod';
-import { MeshnetError } from '../../src/errors.ts';
 import type { Bench } from '../bench.ts';
 import { seamMeasures } from '../runner/first-records.ts';
+import { askedLanes } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import { Progress } from '../runner/progress.ts';
-import { ratioOf, runRounds, type Measures, type Ratio } from '../runner/rounds.ts';
+import { ratioOf, roundsRecord, runRounds, type Measures, type Ratio } from '../runner/rounds.ts';
 import { median } from '../runner/statistics.ts';
 import { BIN, run } from '../systems/native.ts';
 
@@ -24,9 +24,7 @@ const SIZES = ['2k', '8k', '16k'];
 export const seam: Bench = async ({ smoke, signal, say, wants }) => {
   const plan = smoke ? { frames: 50, warmup: 50 } : { frames: 2000, warmup: 500 };
   const key = { engine: 'an echo', ...plan };
-  if (!wants(key)) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of seam has that name', { details: { field: '--lanes' } });
-  }
+  askedLanes('seam', [key], wants);
   let head: z.infer<typeof Head> | undefined;
   // One program sends over both by turns, a few milliseconds apart; what alternates is not for the rounds to order.
   const rounds = await runRounds<'both'>({
@@ -44,13 +42,13 @@ export const seam: Bench = async ({ smoke, signal, say, wants }) => {
     [`seam_${size}_added_ms`, ratioOf(rounds, (runs) => (p50(runs, `seam_${size}`) - p50(runs, `tcp_${size}`)) / 1000)],
     [`seam_${size}_over_tcp`, ratioOf(rounds, (runs) => p50(runs, `seam_${size}`) / p50(runs, `tcp_${size}`))],
   ]));
-  const { good, discarded, contended, long } = rounds;
+  const { good, discarded, contended } = rounds;
   const middle = (name: string): string => (median(good.map(({ runs }) => p50(runs, name))) / 1000).toFixed(3);
   return {
     bench: 'seam',
     ratios,
     context: { machine: machine(), engine: 'an echo', threads: 1, model: 'none', ...head, ...plan },
-    lanes: [{ key, systems: ['both'], long, contended, rounds: [...good], discarded: [...discarded], ratios }],
+    lanes: [{ key, systems: ['both'], ...roundsRecord(rounds), ratios }],
     details: {},
     table: [
       `seam: round trips over loopback, median p50 of ${good.length} rounds, ${discarded.length} discarded` +

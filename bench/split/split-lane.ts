@@ -6,7 +6,7 @@ import type { MachineLimits } from '../limits/machine-limits.ts';
 import { readModelShape } from '../limits/model-shape.ts';
 import type { LaneRecord } from '../runner/lane-record.ts';
 import { prompts } from '../runner/prompts.ts';
-import { ratioOf, runRounds, type LaneOptions, type Measures, type Rounds } from '../runner/rounds.ts';
+import { ratioOf, roundsRecord, runRounds, type LaneOptions, type Measures, type Rounds } from '../runner/rounds.ts';
 import { median, quantile, round } from '../runner/statistics.ts';
 import { LineSystem } from '../systems/line-system.ts';
 import { MeshSystem } from '../systems/mesh-system.ts';
@@ -141,7 +141,7 @@ async function summarise(plan: LanePlan, { rounds, engine, paths, limits }: Ran)
     decode_one_process_over_stock: ratio('decode', 'one', 'stock'),
     prefill_one_process_over_stock: ratio('prefill', 'one', 'stock'),
   }).map(([name, value]) => [plan.prefix + name, value]));
-  const { good, discarded, contended, long } = rounds;
+  const { good, discarded, contended } = rounds;
   const middle = (name: Name, measure: string): number => median(good.map(({ runs }) => Number(runs[name][measure])));
   const absolute = (name: Name, measure: string): string => Number(middle(name, measure).toPrecision(3)).toString();
   const tail = (name: Name): string => ['step_p10_ms', 'step_p50_ms', 'step_p95_ms'].map((measure) => absolute(name, measure)).join(', ');
@@ -149,7 +149,7 @@ async function summarise(plan: LanePlan, { rounds, engine, paths, limits }: Ran)
   return {
     engine, paths,
     record: {
-      key: keyOf(plan), systems: ['one', 'mesh', 'stock'], long, contended, rounds: good, discarded, ratios,
+      key: keyOf(plan), systems: ['one', 'mesh', 'stock'], ...roundsRecord(rounds), ratios,
       limits: distance.limits, budget: distance.budget,
     },
     table: [

@@ -3,7 +3,7 @@ import { MeshnetError } from '../../src/errors.ts';
 import { configuredModels } from '../../src/model/configured.ts';
 import type { Bench, BenchOptions } from '../bench.ts';
 import { measureLimits } from '../limits/machine-limits.ts';
-import { runLanes, type Skipped } from '../runner/lanes.ts';
+import { askedLanes, runLanes, type Skipped } from '../runner/lanes.ts';
 import { machine } from '../runner/machine.ts';
 import { generatedModel, stockProgram } from '../systems/native.ts';
 import { keyOf, runLane, UBATCH, type Lane, type LanePlan } from './split-lane.ts';
@@ -18,10 +18,7 @@ const REAL_MODEL = 'smollm2-135m-instruct';
 export const split: Bench = async (options: BenchOptions) => {
   const { smoke, say, signal, wants } = options;
   const { plans, skipped: impossible } = await plan(options);
-  const asked = plans.filter((one) => wants(keyOf(one)));
-  if (asked.length === 0) {
-    throw new MeshnetError('CONFIG_INVALID', 'no lane of split has that name', { details: { field: '--lanes' } });
-  }
+  const asked = askedLanes('split', plans, (one) => wants(keyOf(one)));
   const stock = await stockProgram('llama-bench');
   const limits = await measureLimits({ cores: [0], signal, ...smoke ? { seconds: 0.01 } : {} });
   const measured: Lane[] = [];

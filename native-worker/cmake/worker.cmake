@@ -46,9 +46,9 @@ target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL:
 
 # Our own code above the shard. A new file in src/ is added to this list.
 set(core_files
-  args boot_token certificate control control_server control_state control_watch cpu_limit frame frame_scan parent_watch
-  seam seam_digest seam_open seam_receiver seam_sender service service_dial service_limits status_report stream text
-  text_vocabulary tickets timer tls)
+  args boot_token certificate control control_lanes control_server control_state control_watch cpu_limit frame
+  frame_scan parent_watch seam seam_digest seam_open seam_receiver seam_sender service service_dial service_limits
+  status_report stream text text_vocabulary tickets timer tls)
 set(core_sources)
 foreach(name ${core_files})
   if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/${name}.cpp")
@@ -103,9 +103,10 @@ set_tests_properties(text_test PROPERTIES FIXTURES_REQUIRED text_model)
 # The engine's tests, on GoogleTest; those that need a model get the path of a generated one.
 find_package(GTest REQUIRED)
 add_executable(engine_test test/abort_guard_test.cpp test/decode_batch_test.cpp test/engine_core_test.cpp
-  test/engine_ring.cpp test/engine_test.cpp test/isolation_test.cpp test/lane_test.cpp test/ledger_test.cpp
-  test/prefill_pace_test.cpp test/sampler_test.cpp test/sampling_pool_test.cpp test/scheduler_test.cpp
-  test/whole_model.cpp)
+  test/engine_end_test.cpp test/engine_fault_test.cpp test/engine_ring.cpp test/engine_ring_test.cpp
+  test/engine_test.cpp test/isolation_test.cpp test/lane_head_test.cpp test/lane_later_test.cpp test/lane_stand.cpp
+  test/lane_test.cpp test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp
+  test/sampling_pool_test.cpp test/scheduler_test.cpp test/vocabulary_suite.cpp test/whole_model.cpp)
 meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)
@@ -149,7 +150,8 @@ else()
   add_test(NAME fuzz_frame COMMAND fuzz_frame 200000 1 ${golden_files})
 endif()
 add_executable(frame_test test/frame_test.cpp)
-add_executable(seam_test test/seam_test.cpp test/seam_end.cpp test/seam_client.cpp)
+add_executable(seam_test test/seam_test.cpp test/seam_open_test.cpp test/seam_dial_test.cpp test/seam_listening.cpp
+  test/seam_end.cpp test/seam_client.cpp)
 foreach(name frame_test seam_test)
   meshnet_ours(${name})
   target_link_libraries(${name} PRIVATE meshnet_core GTest::gtest_main)

@@ -1,6 +1,7 @@
 // AbortGuard: while a thread holds one, a failed assertion of ggml on that thread is an exception, so that what a peer
-// sent ends its lane and not the worker. Threads: any, each for itself. On all others a failed assertion ends the
-// process as ever: an exception out of a decode would leave the threads that compute with it waiting for one.
+// sent ends its lane and not the worker. On all others a failed assertion ends the process as ever: an exception out of
+// a decode would leave the threads that compute with it waiting for one.
+// Threads: any, each for itself.
 #pragma once
 
 #include <ggml.h>

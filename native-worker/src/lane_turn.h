@@ -1,5 +1,6 @@
 // LaneTurn: one request of a session as every stage sees it: the announcement, its ids as they come, and how far it
-// got. Threads: the engine thread.
+// got.
+// Threads: the engine thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // PrefillPace: how many rows of prompts a head may put into a tick while others decode, from what its ticks and the way
-// round the ring have cost so far. Threads: pure bookkeeping; the engine thread.
+// round the ring have cost so far.
+// Threads: pure bookkeeping; the engine thread.
 #pragma once
 
 #include <cstddef>

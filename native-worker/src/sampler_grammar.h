@@ -1,6 +1,7 @@
 // Grammar: which tokens may come next under a GBNF text. llama.cpp parses it; the matching is ours, because a worker
 // serves strangers: equal stacks are merged and transitions remembered, so an ambiguous grammar ends at a limit, not in
-// hours. Threads: one at a time; TokenPieces any number once they are read.
+// hours.
+// Threads: one at a time; TokenPieces any number once they are read.
 #pragma once
 
 #include <cstdint>

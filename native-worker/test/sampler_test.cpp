@@ -9,9 +9,10 @@
 #include <set>
 
 #include "engine_ring.h"
+#include "lane_turn.h"
 #include "sampler_budget.h"
 #include "sampler_grammar.h"
-#include "lane_turn.h"
+#include "vocabulary_suite.h"
 
 namespace meshnet {
 namespace {
@@ -21,28 +22,8 @@ uint64_t g_clock_us = 0;
 uint64_t g_clock_step_us = 0;
 uint64_t SteppingClock() { return g_clock_us += g_clock_step_us; }
 
-class SamplerTest : public testing::Test {
+class SamplerTest : public VocabularySuite {
  protected:
-  static void SetUpTestSuite() {
-    ShardParams params;
-    params.model_path = g_model_path;
-    params.n_ctx = 64;
-    ASSERT_TRUE(Shard::Load(params, &shard_).ok());
-    pieces_ = std::make_unique<TokenPieces>(shard_->vocab());
-  }
-  static void TearDownTestSuite() {
-    pieces_.reset();
-    shard_.reset();
-  }
-
-  static int32_t n_vocab() { return shard_->info().n_vocab; }
-  static std::vector<float> Logits(uint32_t seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, 2);
-    std::vector<float> logits(static_cast<size_t>(n_vocab()));
-    for (float & logit : logits) logit = normal(random);
-    return logits;
-  }
   static std::unique_ptr<Sampler> Make(const seam::v1::Turn & turn) {
     std::unique_ptr<Sampler> sampler;
     const Status status = Sampler::Create(turn, 100, pieces_.get(), &sampler);
@@ -66,12 +47,7 @@ class SamplerTest : public testing::Test {
     std::unique_ptr<Sampler> sampler;
     return Sampler::Create(turn, 100, pieces_.get(), &sampler).code();
   }
-
-  static std::unique_ptr<Shard> shard_;
-  static std::unique_ptr<TokenPieces> pieces_;
 };
-std::unique_ptr<Shard> SamplerTest::shard_;
-std::unique_ptr<TokenPieces> SamplerTest::pieces_;
 
 TEST_F(SamplerTest, TakesTheLargestLogitAtTemperatureZero) {
   auto sampler = Make(MakeTurn(1, 0, 1, 10));

@@ -4,34 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <random>
 
 #include "engine_ring.h"
+#include "vocabulary_suite.h"
 
 namespace meshnet {
 namespace {
 
-class SamplingPoolTest : public testing::Test {
+class SamplingPoolTest : public VocabularySuite {
  protected:
-  static void SetUpTestSuite() {
-    ShardParams params;
-    params.model_path = g_model_path;
-    params.n_ctx = 64;
-    ASSERT_TRUE(Shard::Load(params, &shard_).ok());
-    pieces_ = std::make_unique<TokenPieces>(shard_->vocab());
-  }
-  static void TearDownTestSuite() {
-    pieces_.reset();
-    shard_.reset();
-  }
-
-  static std::vector<float> Logits(uint32_t seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, 2);
-    std::vector<float> logits(static_cast<size_t>(shard_->info().n_vocab));
-    for (float & logit : logits) logit = normal(random);
-    return logits;
-  }
   static std::shared_ptr<Sampler> Make(uint64_t seed) {
     auto turn = MakeTurn(1, 0, 1, 100);
     turn.mutable_sampling()->set_temperature(1);
@@ -58,12 +39,7 @@ class SamplingPoolTest : public testing::Test {
     (tick.push_back(std::move(draws)), ...);
     return tick;
   }
-
-  static std::unique_ptr<Shard> shard_;
-  static std::unique_ptr<TokenPieces> pieces_;
 };
-std::unique_ptr<Shard> SamplingPoolTest::shard_;
-std::unique_ptr<TokenPieces> SamplingPoolTest::pieces_;
 
 TEST_F(SamplingPoolTest, DrawsWhatTheSamplerAloneDraws) {
   constexpr size_t kLanes = 4;

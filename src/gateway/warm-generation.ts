@@ -1,6 +1,6 @@
+import { CLIENTS_FAULT } from '../domain/refusals.ts';
 import type { RouteSummary } from '../domain/route.ts';
 import { toMeshnetError } from '../errors.ts';
-import { CLIENTS_FAULT } from '../route/router.ts';
 import type { AbortOptions, Generation, TokenEvent } from './backend.ts';
 
 /**

@@ -1,5 +1,5 @@
 import type { AbortOptions } from '../worker/packet-duplex.ts';
-import { NO_ROOM } from '../domain/refusals.ts';
+import { CLIENTS_FAULT, NO_ROOM } from '../domain/refusals.ts';
 import { candidateId, type Stage } from '../domain/route.ts';
 import { isMeshnetError, MeshnetError, toMeshnetError, type ErrorCode } from '../errors.ts';
 import { abortError } from '../net/wait.ts';
@@ -28,11 +28,6 @@ interface Wish {
   readonly nLayer: number;
   readonly positions: number;
 }
-
-/** The client's own fault: another shard would answer the same. */
-export const CLIENTS_FAULT: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'CONTEXT_FULL', 'TURN_INVALID', 'GRAMMAR_INVALID', 'TOKEN_INVALID',
-]);
 
 /** Only busy: the next session may well find room. */
 const BUSY: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['NO_CAPACITY', 'RESOURCE_EXHAUSTED', 'RATE_EXCEEDED']);

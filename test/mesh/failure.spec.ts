@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { generatedModel } from '../native/support/programs.ts';
-import { post, readAnswer, refusalOf, type EndedAnswer } from './support/answer-stream.ts';
+import { ENDLESS, LONG, post, readAnswer, refusalOf, type EndedAnswer } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
 import { processesOf, until } from './support/processes.ts';
 
@@ -9,8 +9,6 @@ import { processesOf, until } from './support/processes.ts';
 const TOLD_MS = 15_000;
 /** A worker that hangs is noticed by its silence. */
 const HANG_TOLD_MS = 40_000;
-/** An answer that does not end by itself before something happens to it. */
-const LONG = { max_tokens: 3000, logit_bias: { 2: -100 } };
 
 describe('mesh/failure', function () {
   this.timeout(READY_MS);
@@ -103,7 +101,7 @@ describe('mesh/failure', function () {
   it('goes on with its other answers when the client of one leaves', async () => {
     const leaving = new AbortController();
     const [other, left] = await Promise.allSettled([
-      answer({ max_tokens: 200, logit_bias: LONG.logit_bias }),
+      answer({ max_tokens: 200, ...ENDLESS }),
       post(apiOf(gateway), LONG, leaving.signal).then((response) => readAnswer(response, (before) => before === 5 ? leaving.abort() : undefined)),
     ]);
     assert.equal(left.status, 'rejected');

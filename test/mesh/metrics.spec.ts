@@ -5,16 +5,12 @@ import { CATALOGUE, type MetricSpec } from '../../src/metrics/catalogue.ts';
 import type { ActivitySummary } from '../../src/metrics/summary.ts';
 import { Exposition } from '../support/exposition.ts';
 import { DType, SeamEnd } from './spec-client/messages.ts';
-import { post, readAnswer, refusalOf } from './support/answer-stream.ts';
+import { ENDLESS, LONG, post, readAnswer, refusalOf } from './support/answer-stream.ts';
 import { apiOf, covered, idle, LAYERS, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
 import { lastJson, meshnet, until } from './support/processes.ts';
 import { newLane, Stranger } from './support/stranger.ts';
 
-/** An answer that no end token ends. */
-const ENDLESS = { logit_bias: { 2: -100 } };
 const TOKENS = 16;
-/** Lasts longer than a worker waits with its next report. */
-const LONG = 3000;
 
 describe('mesh/metrics', function () {
   this.timeout(60_000);
@@ -110,13 +106,13 @@ describe('mesh/metrics', function () {
     const open = (shown: Exposition): number => shown.value('meshnet_sessions_active', { role: 'gateway' });
     const before = await read(gateway);
     const leaving = new AbortController();
-    const response = await post(apiOf(gateway), { max_tokens: LONG, ...ENDLESS }, leaving.signal);
+    const response = await post(apiOf(gateway), LONG, leaving.signal);
     const left = assert.rejects(readAnswer(response));
     assert.equal(open(await read(gateway)), 1);
     await Promise.all([head, tail].map(async (shard) => {
       const shown = await shows(shard, 'the shard has a session', (each) => each.value('meshnet_sessions_active', { role: 'shard' }) === 1);
       assert.equal(shown.value('meshnet_sequence_ids_used'), 1);
-      assert.ok(shown.value('meshnet_kv_cells_used') >= LONG);
+      assert.ok(shown.value('meshnet_kv_cells_used') >= LONG.max_tokens);
     }));
     leaving.abort();
     await left;

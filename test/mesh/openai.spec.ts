@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
 import OpenAI, { APIError } from 'openai';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
+import { ENDLESS } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
 import { until } from './support/processes.ts';
 
@@ -160,7 +160,7 @@ describe('mesh/openai', function () {
 
   it('frees every stage when the client leaves in mid-answer', async () => {
     const stream = await client.chat.completions.create({
-      model: MODEL, messages, temperature: 0, max_completion_tokens: 2000, stream: true, logit_bias: { 2: -100 },
+      model: MODEL, messages, temperature: 0, max_completion_tokens: 2000, stream: true, ...ENDLESS,
     });
     let seen = 0;
     for await (const chunk of stream) {
@@ -207,10 +207,8 @@ describe('mesh/openai', function () {
   });
 
   it('sends them away until there is where nobody may wait, and their library comes back', async () => {
-    const file = `${mesh.dataDir('hurried')}.toml`;
-    writeFileSync(file, '[api]\nmaxQueued = 0\n');
     const hurried = await mesh.gateway(await resolveModel(), 'hurried', [
-      '--bootstrap', gateway.listening.addresses[0] ?? '', '--config', file,
+      '--bootstrap', gateway.listening.addresses[0] ?? '', '--config', mesh.apiConfig('hurried', 'maxQueued = 0'),
     ]);
     await covered(hurried);
     const statuses = await crowd(client.withOptions({ baseURL: `${apiOf(hurried)}/v1`, maxRetries: 50 }));

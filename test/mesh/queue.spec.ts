@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
-import { post, readAnswer, refusalOf } from './support/answer-stream.ts';
+import { LONG, post, readAnswer, refusalOf } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
 import { until } from './support/processes.ts';
 
-/** An answer that does not end by itself before something happens to it. */
-const LONG = { max_tokens: 3000, logit_bias: { 2: -100 } };
 /** Longest that anybody waits at the impatient gateway. */
 const IMPATIENT_MS = 1000;
 
@@ -25,12 +22,12 @@ describe('mesh/queue', function () {
     this.timeout(2 * READY_MS);
     mesh = new Mesh('queue');
     const model = await resolveModel();
-    gateway = await mesh.gateway(model, 'gateway', ['--config', settings('gateway', 'maxQueued = 1\nqueueMs = 45000')]);
+    gateway = await mesh.gateway(model, 'gateway', ['--config', mesh.apiConfig('gateway', 'maxQueued = 1\nqueueMs = 45000')]);
     const contact = ['--bootstrap', gateway.listening.addresses[0] ?? ''];
     [head, tail, impatient] = await Promise.all([
       mesh.shard('0-4', gateway, { name: 'head', args: ['--worker-sequences', '1'] }),
       mesh.shard(`4-${LAYERS}`, gateway, { name: 'tail' }),
-      mesh.gateway(model, 'impatient', [...contact, '--config', settings('impatient', `queueMs = ${IMPATIENT_MS}`)]),
+      mesh.gateway(model, 'impatient', [...contact, '--config', mesh.apiConfig('impatient', `queueMs = ${IMPATIENT_MS}`)]),
     ]);
     await Promise.all([covered(gateway), covered(impatient)]);
   });
@@ -39,13 +36,6 @@ describe('mesh/queue', function () {
     this.timeout(60_000);
     await mesh?.stop();
   });
-
-  /** Path of a configuration with these lines below `[api]`. */
-  function settings(name: string, lines: string): string {
-    const file = `${mesh.dataDir(name)}.toml`;
-    writeFileSync(file, `[api]\n${lines}\n`);
-    return file;
-  }
 
   const ask = (key: string, fields = {}, signal?: AbortSignal): Promise<Response> => post(apiOf(gateway), fields, signal, key);
   const waiting = (count: number): Promise<true> =>

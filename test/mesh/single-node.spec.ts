@@ -4,7 +4,7 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { DType, SeamEnd } from './spec-client/messages.ts';
-import { post, readAnswer, refusalOf, type EndedAnswer } from './support/answer-stream.ts';
+import { LONG, post, readAnswer, refusalOf, type EndedAnswer } from './support/answer-stream.ts';
 import { apiOf, covered, healthOf, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel, type Health } from './support/mesh.ts';
 import { lastJson, meshnet, until, type Finished } from './support/processes.ts';
 import { entryOpen, newLane, Stranger, type RawSeam } from './support/stranger.ts';
@@ -66,14 +66,14 @@ describe('mesh/single-node', function () {
 
   it('frees its own shard when the client leaves', async () => {
     const leaving = new AbortController();
-    const response = await post(apiOf(front), { max_tokens: 3000, logit_bias: { 2: -100 } }, leaving.signal);
+    const response = await post(apiOf(front), LONG, leaving.signal);
     await assert.rejects(readAnswer(response, (before) => before === 3 ? leaving.abort() : undefined));
     await idle(front, back);
   });
 
   it('tells a client of its own that the worker was lost', async () => {
     const pid = (await healthOf(whole))?.shard?.workerPid ?? 0;
-    const { errors, done } = await readAnswer(await post(apiOf(whole), { max_tokens: 3000, logit_bias: { 2: -100 } }), (before) => {
+    const { errors, done } = await readAnswer(await post(apiOf(whole), LONG), (before) => {
       if (before === 3) {
         process.kill(pid, 'SIGKILL');
       }
@@ -182,7 +182,7 @@ describe('mesh/single-node', function () {
   });
 
   it('tells running answers that it stops', async () => {
-    const response = await post(apiOf(front), { max_tokens: 3000, logit_bias: { 2: -100 } });
+    const response = await post(apiOf(front), LONG);
     const { errors, done } = await readAnswer(response, (before) => {
       if (before === 3) {
         front.kill('SIGTERM');

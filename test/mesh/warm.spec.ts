@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { Exposition } from '../support/exposition.ts';
+import { ENDLESS } from './support/answer-stream.ts';
 import { apiOf, covered, idle, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
 import { until } from './support/processes.ts';
 
@@ -46,7 +47,7 @@ describe('mesh/warm', function () {
   const ask = async (key: string, prompt: readonly number[]): Promise<Answered> => {
     const response = await fetch(`${apiOf(gateway)}/v1/completions`, {
       method: 'POST', signal: AbortSignal.timeout(30_000), headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
-      body: JSON.stringify({ model: MODEL, prompt, temperature: 0, max_tokens: TOKENS, logit_bias: { 2: -100 } }),
+      body: JSON.stringify({ model: MODEL, prompt, temperature: 0, max_tokens: TOKENS, ...ENDLESS }),
     });
     assert.equal(response.status, 200);
     const { choices: [choice], usage } = await response.json() as {

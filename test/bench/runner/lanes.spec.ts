@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { runLanes, type LanesPlan } from '../../../bench/runner/lanes.ts';
+import { askedLanes, runLanes, type LanesPlan } from '../../../bench/runner/lanes.ts';
 import { NotStoppedError } from '../../../bench/systems/stop-all.ts';
 import { MeshnetError } from '../../../src/errors.ts';
 import { aLane } from './some-record.ts';
@@ -28,6 +28,11 @@ function planned(does: readonly Does[], more: Partial<LanesPlan<Does>> = {}): La
 }
 
 describe('bench/runner/lanes', () => {
+  it('takes the lanes that were asked for, and refuses when that is none', () => {
+    assert.deepEqual(askedLanes('load', [1, 2, 3], (lane) => lane > 1), [2, 3]);
+    assert.throws(() => askedLanes('load', [1, 2, 3], () => false), { code: 'CONFIG_INVALID', details: { field: '--lanes' } });
+  });
+
   it('goes on behind a lane that fails, with systems started anew', async () => {
     const plan = planned(['measures', 'fails', 'has nothing', 'measures']);
     const { lanes, skipped } = await runLanes(plan);

@@ -2,6 +2,11 @@
 import { createParser } from 'eventsource-parser';
 import { MODEL } from './mesh.ts';
 
+/** Fields of a request whose answer no end token ends. */
+export const ENDLESS = { logit_bias: { 2: -100 } };
+/** The same for an answer that does not end by itself before something happens to it. */
+export const LONG = { max_tokens: 3000, ...ENDLESS };
+
 export interface ErrorObject {
   readonly message: string;
   readonly type: string;

@@ -1,5 +1,5 @@
 /** Real nodes in processes of their own, with real workers, on the generated model. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { NodeProcess } from '../../../src/cli/node-process.ts';
@@ -48,6 +48,13 @@ export class Mesh {
 
   dataDir(name: string): string {
     return join(this.root, name);
+  }
+
+  /** Path of a configuration for that node, with these lines below `[api]`. */
+  apiConfig(name: string, lines: string): string {
+    const file = `${this.dataDir(name)}.toml`;
+    writeFileSync(file, `[api]\n${lines}\n`);
+    return file;
   }
 
   /** Resolves when it listens. The same name again is the same identity. Unless asked for, no session outlives its answer. */
