@@ -50,7 +50,13 @@ std::optional<DrawResult> SamplingPool::Recall(uint64_t id) {
     return result;
   }
   for (Tick & tick : ticks_) {
-    for (Item & item : tick.items) item.recalled = item.recalled || item.draw.id == id;
+    for (size_t i = 0; i < tick.items.size(); i++) {
+      Item & item = tick.items[i];
+      if (item.recalled || item.draw.id != id) continue;
+      item.recalled = true;
+      // Its turn may be far off, and its lane may submit others meanwhile.
+      if (i >= tick.n_begun) item.draw = Draw();
+    }
   }
   return std::nullopt;
 }
