@@ -181,19 +181,17 @@ void EngineCore::Expire(uint64_t now_us) {
   }
 }
 
-std::map<std::string_view, EngineCore::Client> EngineCore::Clients() const {
-  std::map<std::string_view, Client> clients;
+std::map<std::string_view, uint32_t> EngineCore::Clients() const {
+  std::map<std::string_view, uint32_t> clients;
   for (const auto & [key, entry] : lanes_) {
-    const auto number = static_cast<uint32_t>(clients.size());
-    const auto it = clients.try_emplace(entry->lane.spec().params.client, Client{number, 0}).first;
-    it->second.ran_us = std::max(it->second.ran_us, entry->lane.prefilled_us());
+    clients.try_emplace(entry->lane.spec().params.client, static_cast<uint32_t>(clients.size()));
   }
   return clients;
 }
 
 std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   const ShardInfo & info = shard_->info();
-  const auto clients = info.is_head ? Clients() : std::map<std::string_view, Client>();
+  const auto clients = info.is_head ? Clients() : std::map<std::string_view, uint32_t>();
   for (;;) {
     std::vector<Entry *> entries;
     std::vector<Candidate> candidates;
@@ -223,9 +221,9 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       if (!candidate) continue;
       prefill = prefill || !candidate->decode;
       if (info.is_head) {
-        const Client & client = clients.at(lane.spec().params.client);
-        candidate->client = client.number;
-        if (!candidate->decode) candidate->client_ran_us = client.ran_us;
+        const std::string & client = lane.spec().params.client;
+        candidate->client = clients.at(client);
+        if (!candidate->decode) candidate->client_ran_us = clients_.ran_us(client);
       }
       candidate->lane = entries.size();
       entries.push_back(entry.get());
@@ -297,6 +295,9 @@ bool EngineCore::Tick() {
   for (TickLane & lane : lanes) {
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
     entry.draw = lane.draw;
+    if (shard_->info().is_head && lane.run.phase == seam::v1::PHASE_PREFILL) {
+      clients_.Ran(lane.lane->spec().params.client, now);
+    }
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {

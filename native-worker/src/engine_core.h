@@ -78,12 +78,8 @@ class EngineCore final : public LaneEngine {
   void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
   void CloseIfDone(Entry & entry);
   void Expire(uint64_t now_us);
-  // Who has lanes here, by name: a number for each, and when a prompt of theirs last ran.
-  struct Client {
-    uint32_t number = 0;
-    uint64_t ran_us = 0;
-  };
-  std::map<std::string_view, Client> Clients() const;
+  // Who has lanes here, by name: a number for each.
+  std::map<std::string_view, uint32_t> Clients() const;
   std::vector<TickLane> Pick(uint64_t now_us);
   // What a tick in which every lane ran has cost.
   void Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us);
@@ -99,6 +95,7 @@ class EngineCore final : public LaneEngine {
   TickRunner runner_;
   GroupBook book_;
   RingLoad load_;      // a head's, of the last tick
+  ClientBook clients_;  // a head's
   PrefillPace pace_;   // a head's
   DecodeBatch batch_;  // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;

@@ -76,6 +76,18 @@ uint32_t GroupBook::settled(const GroupKey & group) const {
   return 0;
 }
 
+void ClientBook::Ran(const std::string & client, uint64_t now_us) {
+  ran_[client] = now_us;
+  if (ran_.size() <= kMaxClients) return;
+  const auto before = [](const auto & a, const auto & b) { return a.second < b.second; };
+  ran_.erase(std::min_element(ran_.begin(), ran_.end(), before));
+}
+
+uint64_t ClientBook::ran_us(const std::string & client) const {
+  const auto it = ran_.find(client);
+  return it == ran_.end() ? 0 : it->second;
+}
+
 uint32_t DecodeCap(const RingLoad & load) {
   const auto cap = std::max(1U, static_cast<uint32_t>(std::ceil(load.shares - 1e-9)));
   if (load.n_stages <= 1) return std::max(cap, load.lanes);
