@@ -119,7 +119,7 @@ void EngineCore::TakeDrawn() {
       continue;
     }
     entry.lane.Accept(result.drawn, result.finish, NowUs());
-    CloseIfDone(entry);
+    FreeIfDone(entry);
   }
 }
 
@@ -150,7 +150,7 @@ void EngineCore::OnLane(const LaneKey & key, uint64_t instance, Step step) {
   } catch (const std::exception & e) {
     status = {Code::kInternal, e.what()};
   }
-  if (status.ok()) return CloseIfDone(*entry);
+  if (status.ok()) return FreeIfDone(*entry);
   End(*entry, status, std::nullopt);
 }
 
@@ -169,7 +169,8 @@ void EngineCore::End(Entry & entry, const Status & why, std::optional<Port> exce
   if (observer_.lane_ended) observer_.lane_ended(key, why);
 }
 
-void EngineCore::CloseIfDone(Entry & entry) {
+void EngineCore::FreeIfDone(Entry & entry) {
+  if (!entry.lane.turn().running()) entry.sampler.reset();
   if (entry.lane.wants_close()) End(entry, {}, std::nullopt);
 }
 
@@ -301,7 +302,7 @@ bool EngineCore::Tick() {
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {
-      CloseIfDone(entry);
+      FreeIfDone(entry);
     }
   }
   return true;

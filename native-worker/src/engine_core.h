@@ -76,7 +76,8 @@ class EngineCore final : public LaneEngine {
   void OnLane(const LaneKey & key, uint64_t instance, Step step);
   // Ends the lane: neighbours first, but not the one at `except`. Ok: an orderly close.
   void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
-  void CloseIfDone(Entry & entry);
+  // A turn that is over needs no sampler, and a session that is closed no lane.
+  void FreeIfDone(Entry & entry);
   void Expire(uint64_t now_us);
   // Who has lanes here, by name: a number for each.
   std::map<std::string_view, uint32_t> Clients() const;

@@ -2,6 +2,8 @@
 #include "engine_core.h"
 
 #include <gtest/gtest.h>
+#include <llama.h>
+#include <malloc.h>
 
 #include <map>
 #include <memory>
@@ -113,6 +115,29 @@ TEST(EngineCore, AClientWithASessionForEachPromptTakesNoMoreThanItsTurns) {
   EXPECT_EQ(n_ticks["a"], 4U);
   EXPECT_EQ(n_ticks["b"], 4U);
   EXPECT_EQ(n_ticks["hopper"], 4U);
+}
+
+TEST(EngineCore, KeepsNoSamplerOfATurnThatIsOver) {
+  auto shard = WholeModel();
+  Meter meter;
+  EngineCore core(shard.get(), {}, {}, &meter, [](const LaneKey &, uint64_t) {});
+  const auto prompt = Prompt(2, 1);
+  auto turn = MakeTurn(1, 0, prompt.size(), 1);
+  turn.mutable_sampling()->set_temperature(1);
+  const auto in_use = [] {
+    const auto info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  constexpr uint64_t kLanes = 8;
+  size_t before = 0;
+  for (uint64_t i = 0; i < kLanes; i++) {
+    auto gateway = OpenTurn(core, Params("lane" + std::to_string(i), 8), i, prompt, turn);
+    ASSERT_TRUE(core.Tick());
+    EXPECT_EQ(gateway->Finish().finish, seam::v1::FINISH_MAX_TOKENS);
+    if (i == 0) before = in_use();
+  }
+  // Each drew from some hundred kilobytes of candidates. A sanitizer's allocator tells nothing.
+  EXPECT_LT(in_use(), before + 2 * 30000 * sizeof(llama_token_data));
 }
 
 TEST(EngineCore, ATickWaitsForNoDraw) {
