@@ -133,7 +133,9 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   OrderFairly(decode);
   OrderFairly(prefill);
   uint32_t left = max_rows;
-  const size_t n_decode = std::min<size_t>({decode.size(), cap, left});
+  // Decoders that would fill tick after tick leave something to prompts.
+  const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
+  const size_t n_decode = std::min<size_t>({decode.size(), cap, room});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   if (load.pace != nullptr) {
