@@ -48,9 +48,11 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t lef
 uint32_t PrefillPace::AloneRows() const {
   if (row_us_ == 0) return kAloneRows;
   constexpr double target = kTickTargetUs;
-  const double rows = std::max(target - StepUs(0), target / 2) / row_us_;
+  const double step = StepUs(0);
+  const double rows = std::max({target - step, target / 2, step}) / row_us_;
   const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;
-  return std::max(whole, kAloneRows);
+  // Before anybody has decoded, the weights are in the cost of the rows, and fewer rows would seem to cost more each.
+  return std::max(whole, step == 0 ? kFirstRows : kKernelRows);
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {

@@ -19,8 +19,8 @@ inline constexpr double kPrefillShare = 1.25;
 inline constexpr uint64_t kMinPrefillUs = 2'000;
 // Rows of the first prompt, whose cost is unknown.
 inline constexpr uint32_t kFirstRows = 16;
-// Rows of a tick at least while nobody decodes: with fewer, reading the weights is what takes the time. Short prompts
-// come in several ticks all the same, so that the stages share them.
+// Rows of a tick while nobody decodes, until their cost is known: short prompts come in several ticks, so that the
+// stages share them.
 inline constexpr uint32_t kAloneRows = 64;
 // Rows that kernels work on together: a tick is filled up to a multiple.
 inline constexpr uint32_t kKernelRows = 4;
@@ -37,7 +37,7 @@ class PrefillPace {
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
   // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
   uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
-  // The same while nobody decodes: what the tick target allows.
+  // The same while nobody decodes: what the tick target allows, or at least as long as reading the weights takes.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran.

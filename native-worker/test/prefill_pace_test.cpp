@@ -124,7 +124,13 @@ TEST(PrefillPace, CutsAPromptByTimeEvenWhenNobodyDecodes) {
   EXPECT_EQ(pace.AloneRows(), 100U);
   PrefillPace slow;
   slow.Ran(0, 64, 640'000);
-  EXPECT_EQ(slow.AloneRows(), kAloneRows);  // fewer would mostly wait for weights
+  EXPECT_EQ(slow.AloneRows(), kFirstRows);  // fewer might mostly wait for weights
+  slow.Ran(1, 0, 20'000);
+  EXPECT_EQ(slow.AloneRows(), kKernelRows);
+  PrefillPace heavy;
+  heavy.Ran(1, 0, 200'000);
+  heavy.Ran(0, 64, 840'000);
+  EXPECT_EQ(heavy.AloneRows(), 20U);  // as long as the weights take
   PrefillPace fast;
   fast.Ran(0, 64, 64);
   EXPECT_EQ(fast.AloneRows(), kMaxFrameTokens);
