@@ -245,7 +245,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
     wake_us_ = std::min(wake_us_, schedule.wake_us);
-    if (prefill) wake_us_ = std::min(wake_us_, lost_us);
+    if (prefill) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
     if (schedule.picks.empty()) return {};
 
     std::vector<TickLane> lanes;
@@ -274,12 +274,13 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
                 .lanes = load_.lanes,
                 .most = DecodeCap(load_)});
   }
-  if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0);
+  if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0, start_us + took_us);
 }
 
 bool EngineCore::Tick() {
   const uint64_t now = NowUs();
   Expire(now);
+  pace_.Forget(now);
   std::vector<TickLane> lanes = Pick(now);
   if (lanes.empty()) return false;
   if (shard_->info().is_head) {
@@ -294,11 +295,11 @@ bool EngineCore::Tick() {
   const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
   if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
   for (TickLane & lane : lanes) {
-    Entry & entry = *lanes_.at(lane.lane->spec().params.key);
-    entry.draw = lane.draw;
     if (shard_->info().is_head && lane.run.phase == seam::v1::PHASE_PREFILL) {
       clients_.Ran(lane.lane->spec().params.client, now);
     }
+    Entry & entry = *lanes_.at(lane.lane->spec().params.key);
+    entry.draw = lane.draw;
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {

@@ -95,8 +95,8 @@ class EngineCore final : public LaneEngine {
   std::unique_ptr<SamplingPool> pool_;  // a tail's; uses the pieces
   TickRunner runner_;
   GroupBook book_;
-  RingLoad load_;      // a head's, of the last tick
   ClientBook clients_;  // a head's
+  RingLoad load_;      // a head's, of the last tick
   PrefillPace pace_;   // a head's
   DecodeBatch batch_;  // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;

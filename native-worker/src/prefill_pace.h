@@ -31,6 +31,8 @@ inline constexpr uint64_t kBelievedTicks = 128;
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
 inline constexpr uint64_t kLostUs = 1'000'000;
+// A group with prefill is believed to be on its way for kLostUs, or for so many ticks like the one it was in.
+inline constexpr uint64_t kLostTicks = 8;
 
 class PrefillPace {
  public:
@@ -43,7 +45,12 @@ class PrefillPace {
   // A tick is over in which every lane ran.
   void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us);
   // The tick's output has gone to the next stage. Group numbers grow.
-  void Sent(uint64_t group, bool prefill);
+  void Sent(uint64_t group, bool prefill, uint64_t now_us);
+  // Takes for through what has been on its way for too long: a decoder whose tokens are late, or whose last stage keeps
+  // them back, would hold up everybody's prompts otherwise.
+  void Forget(uint64_t now_us);
+  // When there is something to forget; UINT64_MAX: nothing is on its way.
+  uint64_t ForgetAt() const { return on_way_.empty() ? UINT64_MAX : on_way_.front().until_us; }
   // A token of the group is back. Every stage runs groups in order, so those before it are through too. `slowest_us`:
   // the longest that a stage computed for it; 0: not said.
   void Returned(uint64_t group, uint64_t away_us, uint64_t slowest_us);
@@ -57,6 +64,11 @@ class PrefillPace {
     uint64_t tick = 0;  // of the last measurement
   };
 
+  struct Away {
+    uint64_t group = 0;
+    uint64_t until_us = 0;
+  };
+
   double StepUs(uint32_t decode_rows) const;
   size_t MaxGroups(uint32_t n_stages) const;
 
@@ -65,7 +77,9 @@ class PrefillPace {
   uint32_t last_decode_rows_ = 0;
   double row_us_ = 0;  // what a row of prefill adds to a tick; 0: not known
 
-  std::deque<uint64_t> on_way_;  // groups with prefill that have not come back, oldest first
+  uint64_t took_us_ = 0;  // the last tick
+
+  std::deque<Away> on_way_;  // groups with prefill that have not come back, oldest first
   uint64_t newest_ = 0;
   uint64_t quiet_from_ = 0;  // the first group that no prefill was ahead of
   double away_us_ = 0;       // a trip round the ring without prefill on the way
