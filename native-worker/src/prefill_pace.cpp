@@ -47,7 +47,7 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t lef
 
 uint32_t PrefillPace::AloneRows() const {
   if (row_us_ == 0) return kAloneRows;
-  constexpr double target = kTickTargetUs;
+  constexpr double target = kAloneTargetUs;
   const double step = StepUs(0);
   const double rows = std::max({target - step, target / 2, step}) / row_us_;
   const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;

@@ -12,6 +12,9 @@ namespace meshnet {
 // What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes
 // more than half of it, because a prompt would starve otherwise.
 inline constexpr uint64_t kTickTargetUs = 50'000;
+// The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at a
+// somewhat slower stage too, and not what they take on the average.
+inline constexpr uint64_t kAloneTargetUs = 40'000;
 // Time of prefill beside a unit of time of decoding. A decoder then waits 2.25 times as long for its next token as
 // undisturbed, and a prompt takes 1.8 times as long as alone: each a tenth inside of what is promised (2.5 and 2).
 inline constexpr double kPrefillShare = 1.25;
@@ -39,7 +42,7 @@ class PrefillPace {
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
   // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
   uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
-  // The same while nobody decodes: what the tick target allows, or at least as long as reading the weights takes.
+  // The same while nobody decodes: what kAloneTargetUs allows, or at least as long as reading the weights takes.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran.
