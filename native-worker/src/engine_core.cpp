@@ -119,7 +119,7 @@ void EngineCore::TakeDrawn() {
       continue;
     }
     entry.lane.Accept(result.drawn, result.finish, NowUs());
-    CloseIfDone(entry);
+    FreeIfDone(entry);
   }
 }
 
@@ -150,7 +150,7 @@ void EngineCore::OnLane(const LaneKey & key, uint64_t instance, Step step) {
   } catch (const std::exception & e) {
     status = {Code::kInternal, e.what()};
   }
-  if (status.ok()) return CloseIfDone(*entry);
+  if (status.ok()) return FreeIfDone(*entry);
   End(*entry, status, std::nullopt);
 }
 
@@ -169,7 +169,8 @@ void EngineCore::End(Entry & entry, const Status & why, std::optional<Port> exce
   if (observer_.lane_ended) observer_.lane_ended(key, why);
 }
 
-void EngineCore::CloseIfDone(Entry & entry) {
+void EngineCore::FreeIfDone(Entry & entry) {
+  if (!entry.lane.turn().running()) entry.sampler.reset();
   if (entry.lane.wants_close()) End(entry, {}, std::nullopt);
 }
 
@@ -181,19 +182,17 @@ void EngineCore::Expire(uint64_t now_us) {
   }
 }
 
-std::map<std::string_view, EngineCore::Client> EngineCore::Clients() const {
-  std::map<std::string_view, Client> clients;
+std::map<std::string_view, uint32_t> EngineCore::Clients() const {
+  std::map<std::string_view, uint32_t> clients;
   for (const auto & [key, entry] : lanes_) {
-    const auto number = static_cast<uint32_t>(clients.size());
-    const auto it = clients.try_emplace(entry->lane.spec().params.client, Client{number, 0}).first;
-    it->second.ran_us = std::max(it->second.ran_us, entry->lane.prefilled_us());
+    clients.try_emplace(entry->lane.spec().params.client, static_cast<uint32_t>(clients.size()));
   }
   return clients;
 }
 
 std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
   const ShardInfo & info = shard_->info();
-  const auto clients = info.is_head ? Clients() : std::map<std::string_view, Client>();
+  const auto clients = info.is_head ? Clients() : std::map<std::string_view, uint32_t>();
   for (;;) {
     std::vector<Entry *> entries;
     std::vector<Candidate> candidates;
@@ -223,9 +222,9 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       if (!candidate) continue;
       prefill = prefill || !candidate->decode;
       if (info.is_head) {
-        const Client & client = clients.at(lane.spec().params.client);
-        candidate->client = client.number;
-        if (!candidate->decode) candidate->client_ran_us = client.ran_us;
+        const std::string & client = lane.spec().params.client;
+        candidate->client = clients.at(client);
+        if (!candidate->decode) candidate->client_ran_us = clients_.ran_us(client);
       }
       candidate->lane = entries.size();
       entries.push_back(entry.get());
@@ -246,7 +245,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
     wake_us_ = std::min(wake_us_, schedule.wake_us);
-    if (prefill) wake_us_ = std::min(wake_us_, lost_us);
+    if (prefill) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
     if (schedule.picks.empty()) return {};
 
     std::vector<TickLane> lanes;
@@ -275,12 +274,13 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
                 .lanes = load_.lanes,
                 .most = DecodeCap(load_)});
   }
-  if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0);
+  if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0, start_us + took_us);
 }
 
 bool EngineCore::Tick() {
   const uint64_t now = NowUs();
   Expire(now);
+  pace_.Forget(now);
   std::vector<TickLane> lanes = Pick(now);
   if (lanes.empty()) return false;
   if (shard_->info().is_head) {
@@ -295,12 +295,15 @@ bool EngineCore::Tick() {
   const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
   if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
   for (TickLane & lane : lanes) {
+    if (shard_->info().is_head && lane.run.phase == seam::v1::PHASE_PREFILL) {
+      clients_.Ran(lane.lane->spec().params.client, now);
+    }
     Entry & entry = *lanes_.at(lane.lane->spec().params.key);
     entry.draw = lane.draw;
     if (!lane.status.ok()) {
       End(entry, lane.status, std::nullopt);
     } else {
-      CloseIfDone(entry);
+      FreeIfDone(entry);
     }
   }
   return true;

@@ -76,14 +76,11 @@ class EngineCore final : public LaneEngine {
   void OnLane(const LaneKey & key, uint64_t instance, Step step);
   // Ends the lane: neighbours first, but not the one at `except`. Ok: an orderly close.
   void End(Entry & entry, const Status & why, std::optional<Port> except, const Frame * original = nullptr);
-  void CloseIfDone(Entry & entry);
+  // A turn that is over needs no sampler, and a session that is closed no lane.
+  void FreeIfDone(Entry & entry);
   void Expire(uint64_t now_us);
-  // Who has lanes here, by name: a number for each, and when a prompt of theirs last ran.
-  struct Client {
-    uint32_t number = 0;
-    uint64_t ran_us = 0;
-  };
-  std::map<std::string_view, Client> Clients() const;
+  // Who has lanes here, by name: a number for each.
+  std::map<std::string_view, uint32_t> Clients() const;
   std::vector<TickLane> Pick(uint64_t now_us);
   // What a tick in which every lane ran has cost.
   void Learn(std::span<const TickLane> lanes, uint64_t start_us, uint64_t took_us);
@@ -98,6 +95,7 @@ class EngineCore final : public LaneEngine {
   std::unique_ptr<SamplingPool> pool_;  // a tail's; uses the pieces
   TickRunner runner_;
   GroupBook book_;
+  ClientBook clients_;  // a head's
   RingLoad load_;      // a head's, of the last tick
   PrefillPace pace_;   // a head's
   DecodeBatch batch_;  // a head's

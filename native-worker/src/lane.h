@@ -109,8 +109,6 @@ class Lane {
   // Head: the tick that its last rows were in, and when they left.
   uint64_t sent_group() const { return sent_group_; }
   uint64_t sent_us() const { return sent_us_; }
-  // Head: when rows of a prompt ran last; 0: never.
-  uint64_t prefilled_us() const { return prefilled_us_; }
   // When the lane has waited too long; UINT64_MAX: it waits for nobody.
   uint64_t deadline_us() const;
 
@@ -158,7 +156,6 @@ class Lane {
   GroupKey token_group_;
   uint64_t sent_group_ = 0;
   uint64_t sent_us_ = 0;
-  uint64_t prefilled_us_ = 0;
   uint64_t ready_us_ = 0;                                               // head: since when its next step could run
   uint64_t waiting_since_us_ = 0;                                       // for somebody else's next move; 0: not waiting
   uint64_t blocked_since_us_ = 0;                                       // for credit; 0: not blocked

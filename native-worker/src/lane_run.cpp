@@ -79,7 +79,6 @@ void Lane::Advance(const LaneRun & run, uint64_t now_us) {
     token_.reset();
     sent_group_ = run.group.number;
     sent_us_ = now_us;
-    if (run.phase == PHASE_PREFILL) prefilled_us_ = now_us;
     ready_us_ = now_us;
     if (kv_pos_ >= turn_.prompt_end()) waiting_since_us_ = now_us;
     return;

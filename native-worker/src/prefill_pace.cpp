@@ -47,14 +47,17 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t lef
 
 uint32_t PrefillPace::AloneRows() const {
   if (row_us_ == 0) return kAloneRows;
-  constexpr double target = kTickTargetUs;
-  const double rows = std::max(target - StepUs(0), target / 2) / row_us_;
+  constexpr double target = kAloneTargetUs;
+  const double step = StepUs(0);
+  const double rows = std::max({target - step, target / 2, step}) / row_us_;
   const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;
-  return std::max(whole, kAloneRows);
+  // Before anybody has decoded, the weights are in the cost of the rows, and fewer rows would seem to cost more each.
+  return std::max(whole, step == 0 ? kFirstRows : kKernelRows);
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {
   n_ticks_++;
+  took_us_ = took_us;
   const auto took = static_cast<double>(took_us);
   if (decode_rows > 0) last_decode_rows_ = decode_rows;
   if (prefill_rows == 0) {
@@ -73,21 +76,29 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
   }
 }
 
-void PrefillPace::Sent(uint64_t group, bool prefill) {
+void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
   newest_ = group;
   if (!prefill) return;
-  on_way_.push_back(group);
+  on_way_.push_back({group, now_us + std::max(kLostUs, kLostTicks * took_us_)});
   if (on_way_.size() > kMaxPrefillGroups) on_way_.pop_front();
+}
+
+void PrefillPace::Forget(uint64_t now_us) {
+  if (on_way_.empty()) return;
+  while (!on_way_.empty() && on_way_.front().until_us <= now_us) on_way_.pop_front();
+  if (on_way_.empty()) quiet_from_ = newest_ + 1;
 }
 
 void PrefillPace::Returned(uint64_t group, uint64_t away_us, uint64_t slowest_us) {
   if (on_way_.empty()) {
     if (group < quiet_from_ || slowest_us == 0) return;
+    // No other stage can have computed for longer than the group was away.
+    slowest_us = std::min(slowest_us, std::max(away_us, static_cast<uint64_t>(StepUs(0))));
     Follow(static_cast<double>(away_us), kWeight, &away_us_);
     Follow(static_cast<double>(slowest_us), kWeight, &slowest_us_);
     return;
   }
-  while (!on_way_.empty() && on_way_.front() <= group) on_way_.pop_front();
+  while (!on_way_.empty() && on_way_.front().group <= group) on_way_.pop_front();
   if (on_way_.empty()) quiet_from_ = newest_ + 1;
 }
 

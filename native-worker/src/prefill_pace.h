@@ -13,6 +13,9 @@ namespace meshnet {
 // What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes
 // more than half of it, because a prompt would starve otherwise.
 inline constexpr uint64_t kTickTargetUs = 50'000;
+// The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at a
+// somewhat slower stage too, and not what they take on the average.
+inline constexpr uint64_t kAloneTargetUs = 40'000;
 // Time of prefill beside a unit of time of decoding. A decoder then waits 2.25 times as long for its next token as
 // undisturbed, and a prompt takes 1.8 times as long as alone: each a tenth inside of what is promised (2.5 and 2).
 inline constexpr double kPrefillShare = 1.25;
@@ -20,8 +23,8 @@ inline constexpr double kPrefillShare = 1.25;
 inline constexpr uint64_t kMinPrefillUs = 2'000;
 // Rows of the first prompt, whose cost is unknown.
 inline constexpr uint32_t kFirstRows = 16;
-// Rows of a tick at least while nobody decodes: with fewer, reading the weights is what takes the time. Short prompts
-// come in several ticks all the same, so that the stages share them.
+// Rows of a tick while nobody decodes, until their cost is known: short prompts come in several ticks, so that the
+// stages share them.
 inline constexpr uint32_t kAloneRows = 64;
 // Rows that kernels work on together: a tick is filled up to a multiple.
 inline constexpr uint32_t kKernelRows = 4;
@@ -32,19 +35,26 @@ inline constexpr uint64_t kBelievedTicks = 128;
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
 inline constexpr uint64_t kLostUs = 1'000'000;
+// A group with prefill is believed to be on its way for kLostUs, or for so many ticks like the one it was in.
+inline constexpr uint64_t kLostTicks = 8;
 
 class PrefillPace {
  public:
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
   // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
   uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
-  // The same while nobody decodes: what the tick target allows.
+  // The same while nobody decodes: what kAloneTargetUs allows, or at least as long as reading the weights takes.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran.
   void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us);
   // The tick's output has gone to the next stage. Group numbers grow.
-  void Sent(uint64_t group, bool prefill);
+  void Sent(uint64_t group, bool prefill, uint64_t now_us);
+  // Takes for through what has been on its way for too long: a decoder whose tokens are late, or whose last stage keeps
+  // them back, would hold up everybody's prompts otherwise.
+  void Forget(uint64_t now_us);
+  // When there is something to forget; UINT64_MAX: nothing is on its way.
+  uint64_t ForgetAt() const { return on_way_.empty() ? UINT64_MAX : on_way_.front().until_us; }
   // A token of the group is back. Every stage runs groups in order, so those before it are through too. `slowest_us`:
   // the longest that a stage computed for it; 0: not said.
   void Returned(uint64_t group, uint64_t away_us, uint64_t slowest_us);
@@ -58,6 +68,11 @@ class PrefillPace {
     uint64_t tick = 0;  // of the last measurement
   };
 
+  struct Away {
+    uint64_t group = 0;
+    uint64_t until_us = 0;
+  };
+
   double StepUs(uint32_t decode_rows) const;
   size_t MaxGroups(uint32_t n_stages) const;
 
@@ -66,7 +81,9 @@ class PrefillPace {
   uint32_t last_decode_rows_ = 0;
   double row_us_ = 0;  // what a row of prefill adds to a tick; 0: not known
 
-  std::deque<uint64_t> on_way_;  // groups with prefill that have not come back, oldest first
+  uint64_t took_us_ = 0;  // the last tick
+
+  std::deque<Away> on_way_;  // groups with prefill that have not come back, oldest first
   uint64_t newest_ = 0;
   uint64_t quiet_from_ = 0;  // the first group that no prefill was ahead of
   double away_us_ = 0;       // a trip round the ring without prefill on the way

@@ -42,6 +42,7 @@ std::vector<DrawResult> SamplingPool::Take() {
 }
 
 std::optional<DrawResult> SamplingPool::Recall(uint64_t id) {
+  Draw dropped;  // freed when the lock is
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(done_.begin(), done_.end(), [id](const DrawResult & r) { return r.id == id; });
   if (found != done_.end()) {
@@ -50,7 +51,13 @@ std::optional<DrawResult> SamplingPool::Recall(uint64_t id) {
     return result;
   }
   for (Tick & tick : ticks_) {
-    for (Item & item : tick.items) item.recalled = item.recalled || item.draw.id == id;
+    for (size_t i = 0; i < tick.items.size(); i++) {
+      Item & item = tick.items[i];
+      if (item.recalled || item.draw.id != id) continue;
+      item.recalled = true;
+      // Its turn may be far off, and its lane may submit others meanwhile.
+      if (i >= tick.n_begun) dropped = std::move(item.draw);
+    }
   }
   return std::nullopt;
 }

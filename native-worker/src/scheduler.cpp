@@ -76,6 +76,18 @@ uint32_t GroupBook::settled(const GroupKey & group) const {
   return 0;
 }
 
+void ClientBook::Ran(const std::string & client, uint64_t now_us) {
+  ran_[client] = now_us;
+  if (ran_.size() <= kMaxClients) return;
+  const auto before = [](const auto & a, const auto & b) { return a.second < b.second; };
+  ran_.erase(std::min_element(ran_.begin(), ran_.end(), before));
+}
+
+uint64_t ClientBook::ran_us(const std::string & client) const {
+  const auto it = ran_.find(client);
+  return it == ran_.end() ? 0 : it->second;
+}
+
 uint32_t DecodeCap(const RingLoad & load) {
   const auto cap = std::max(1U, static_cast<uint32_t>(std::ceil(load.shares - 1e-9)));
   if (load.n_stages <= 1) return std::max(cap, load.lanes);
@@ -121,7 +133,9 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   OrderFairly(decode);
   OrderFairly(prefill);
   uint32_t left = max_rows;
-  const size_t n_decode = std::min<size_t>({decode.size(), cap, left});
+  // Decoders that would fill tick after tick leave something to prompts.
+  const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
+  const size_t n_decode = std::min<size_t>({decode.size(), cap, room});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   if (load.pace != nullptr) {

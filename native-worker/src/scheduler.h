@@ -1,12 +1,14 @@
 // Scheduler: which lanes share the next tick, and how many rows each of them gets.
-// Threads: pure rules and one small book; the engine thread.
+// Threads: pure rules and two small books; the engine thread.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace meshnet {
@@ -33,6 +35,19 @@ class GroupBook {
   };
   static constexpr size_t kMaxGroups = 256;  // as many as lanes can be in different groups
   std::deque<Entry> entries_;
+};
+
+// When each client's prompts last had rows, whether or not the lane lives that had them. Forgets the clients for whom
+// it is the longest ago.
+class ClientBook {
+ public:
+  void Ran(const std::string & client, uint64_t now_us);
+  // 0: never, as far as it remembers.
+  uint64_t ran_us(const std::string & client) const;
+
+ private:
+  static constexpr size_t kMaxClients = 1024;
+  std::map<std::string, uint64_t> ran_;
 };
 
 // A lane that could run now. Candidates come in the order of their lane keys, each lane once.

@@ -65,20 +65,20 @@ TEST(PrefillPace, KeepsNoMoreGroupsOnTheWayThanTheRingHasRoomFor) {
   PrefillPace pace;
   pace.Ran(0, 100, 10'000);
   pace.Ran(1, 0, 10'000);
-  pace.Sent(1, true);
+  pace.Sent(1, true, 0);
   EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U);
-  pace.Sent(2, true);
+  pace.Sent(2, true, 0);
   EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
   EXPECT_GT(pace.Rows(1, 3, kMaxRows), 0U);
   pace.Returned(2, 100'000, 10'000);
   EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U);
 
   // 40 ms of way and 10 ms of computing: room for five at the other stage or on the way.
-  pace.Sent(3, false);
+  pace.Sent(3, false, 0);
   pace.Returned(3, 50'000, 10'000);
   for (uint64_t group = 4; group < 10; group++) {
     EXPECT_GT(pace.Rows(1, 2, kMaxRows), 0U) << group;
-    pace.Sent(group, true);
+    pace.Sent(group, true, 0);
   }
   EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
 }
@@ -86,24 +86,24 @@ TEST(PrefillPace, KeepsNoMoreGroupsOnTheWayThanTheRingHasRoomFor) {
 TEST(PrefillPace, LetsDecodersFollowTheLastGroupThroughAFasterStage) {
   PrefillPace pace;
   pace.Ran(2, 0, 10'000);
-  pace.Sent(1, false);
+  pace.Sent(1, false, 0);
   pace.Returned(1, 3'000, 10'000);
-  pace.Sent(2, true);
+  pace.Sent(2, true, 0);
   EXPECT_GT(pace.Rows(2, 2, kMaxRows), 0U);
   EXPECT_EQ(pace.Rows(0, 2, kMaxRows), 0U);  // they are about to be back
-  pace.Sent(3, true);
+  pace.Sent(3, true, 0);
   EXPECT_EQ(pace.Rows(2, 2, kMaxRows), 0U);
 }
 
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);
-  pace.Sent(1, true);
-  pace.Sent(2, false);
+  pace.Sent(1, true, 0);
+  pace.Sent(2, false, 0);
   pace.Returned(1, 900'000, 10'000);
   pace.Returned(2, 900'000, 10'000);  // left while the first was on its way
   EXPECT_EQ(pace.LostAt(5), kLostUs + 5);
-  pace.Sent(3, false);
+  pace.Sent(3, false, 0);
   pace.Returned(3, 900'000, 10'000);
   EXPECT_EQ(pace.LostAt(5), 3'600'005U);
 }
@@ -111,20 +111,47 @@ TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
 TEST(PrefillPace, BelievesNoStageThatClaimsToNeedNoTime) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);
-  pace.Sent(1, false);
+  pace.Sent(1, false, 0);
   pace.Returned(1, 1'000'000, 1);
-  for (uint64_t group = 2; group < 2 + kMaxPrefillGroups; group++) pace.Sent(group, true);
+  for (uint64_t group = 2; group < 2 + kMaxPrefillGroups; group++) pace.Sent(group, true, 0);
   EXPECT_EQ(pace.Rows(1, 2, kMaxRows), 0U);
+}
+
+TEST(PrefillPace, ALateDecoderHoldsUpPromptsForAWhileOnly) {
+  PrefillPace pace;
+  pace.Ran(1, 0, 10'000);
+  pace.Sent(1, false, 0);
+  pace.Returned(1, 20'000'000, 4'000'000'000);  // late, and its last stage lies about why
+  pace.Ran(0, 100, 50'000);
+  EXPECT_EQ(pace.ForgetAt(), UINT64_MAX);
+  pace.Sent(2, true, 7);
+  EXPECT_GT(pace.Rows(0, 2, kMaxRows), 0U);
+  pace.Sent(3, true, 8);
+  pace.Forget(kLostUs + 6);
+  EXPECT_EQ(pace.Rows(0, 2, kMaxRows), 0U);
+  EXPECT_EQ(pace.ForgetAt(), kLostUs + 7);
+  pace.Forget(kLostUs + 7);
+  EXPECT_GT(pace.Rows(0, 2, kMaxRows), 0U);
+  pace.Forget(kLostUs + 8);
+  pace.Ran(0, 100, 500'000);
+  pace.Sent(4, true, 9);  // takes as long at other stages too
+  EXPECT_EQ(pace.ForgetAt(), kLostTicks * 500'000 + 9);
 }
 
 TEST(PrefillPace, CutsAPromptByTimeEvenWhenNobodyDecodes) {
   PrefillPace pace;
   EXPECT_EQ(pace.AloneRows(), kAloneRows);
   pace.Ran(0, 64, 32'000);
-  EXPECT_EQ(pace.AloneRows(), 100U);
+  EXPECT_EQ(pace.AloneRows(), 80U);
   PrefillPace slow;
   slow.Ran(0, 64, 640'000);
-  EXPECT_EQ(slow.AloneRows(), kAloneRows);  // fewer would mostly wait for weights
+  EXPECT_EQ(slow.AloneRows(), kFirstRows);  // fewer might mostly wait for weights
+  slow.Ran(1, 0, 20'000);
+  EXPECT_EQ(slow.AloneRows(), kKernelRows);  // 20 ms of rows that cost 10
+  PrefillPace heavy;
+  heavy.Ran(1, 0, 200'000);
+  heavy.Ran(0, 64, 840'000);
+  EXPECT_EQ(heavy.AloneRows(), 20U);  // as long as the weights take
   PrefillPace fast;
   fast.Ran(0, 64, 64);
   EXPECT_EQ(fast.AloneRows(), kMaxFrameTokens);
@@ -203,6 +230,8 @@ class SimulatedRing {
     }
     load.n_stages = static_cast<uint32_t>(slowness_.size());
     load.alone_rows = pace_.AloneRows();
+    pace_.Forget(now_us_);
+    next_us = std::min(next_us, pace_.ForgetAt());
     std::sort(away.begin(), away.end());
     load.away = static_cast<uint32_t>(std::unique(away.begin(), away.end()) - away.begin());
     if (prompt_ > 0) all.push_back({.lane = decoders_.size(), .rows = prompt_, .since_us = prompt_since_us_});
@@ -224,7 +253,7 @@ class SimulatedRing {
     now_us_ += took;
     if (prefill == 0) step_us_ = took;
     pace_.Ran(decode, prefill, took);
-    if (slowness_.size() > 1) pace_.Sent(group, prefill > 0);
+    if (slowness_.size() > 1) pace_.Sent(group, prefill > 0, now_us_);
     uint64_t at = now_us_;
     uint64_t slowest = took;
     for (size_t stage = 1; stage < slowness_.size(); stage++) {

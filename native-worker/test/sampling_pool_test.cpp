@@ -92,6 +92,20 @@ TEST_F(SamplingPoolTest, SendsNothingOfWhatWasRecalled) {
   EXPECT_EQ(recalled->n_waiting(), 0U);
 }
 
+TEST_F(SamplingPoolTest, KeepsNothingOfARecalledDrawUntilItsTurn) {
+  Gate gate;
+  SamplingPool pool(1, [&] { gate.Pass(); });
+  const auto gateway = std::make_shared<Gateway>();
+  pool.Submit(Tick(MakeDraw(1, gateway, Make(1))));
+  gate.WaitForOne();  // the only thread that draws is busy from here on
+  auto sampler = Make(2);
+  const std::weak_ptr<Sampler> held = sampler;
+  pool.Submit(Tick(MakeDraw(2, gateway, std::move(sampler))));
+  EXPECT_FALSE(pool.Recall(2).has_value());
+  EXPECT_TRUE(held.expired());
+  gate.Open();
+}
+
 TEST_F(SamplingPoolTest, ADrawThatFailsCostsNoOther) {
   SamplingPool pool(1, [] {});
   const auto bad = std::make_shared<Gateway>();

@@ -99,6 +99,22 @@ TEST(ScheduleHead, TakesNoMoreThanTheMeasuredCap) {
   EXPECT_EQ(ScheduleHead(all, load, {}, 64, 100, 1000).picks.size(), 16U);
 }
 
+TEST(ScheduleHead, LeavesAPromptRoomBesideDecodersThatWouldFillTheTick) {
+  PrefillPace pace;
+  pace.Ran(0, 100, 10'000);
+  for (uint32_t rows = 1; rows <= 16; rows++) pace.Ran(rows, 0, 10'000);
+  RingLoad load = Load(16, 1);
+  load.pace = &pace;
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < 16; i++) all.push_back(Decode(i, {}, i));
+  EXPECT_EQ(ScheduleHead(all, load, {}, 16, 100, 1000).picks.size(), 16U);
+  all.push_back(Prefill(16, 100));
+  const auto picks = ScheduleHead(all, load, {}, 16, 100, 1000).picks;
+  ASSERT_EQ(picks.size(), 13U);
+  EXPECT_EQ(picks.back().lane, 16U);
+  EXPECT_EQ(picks.back().rows, 4U);
+}
+
 TEST(ScheduleHead, IsFairBetweenClientsThenBetweenSessions) {
   std::vector<Candidate> all;
   for (size_t i = 0; i < 7; i++) all.push_back(Decode(i, {}, 10 + i));
