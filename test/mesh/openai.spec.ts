@@ -189,21 +189,24 @@ describe('mesh/openai', function () {
     await idle(...shards);
   });
 
-  /** Statuses of the answers to 24 clients, which is more than a shard has sequence ids. */
-  const crowd = async (asker: OpenAI): Promise<number[]> => {
-    const statuses: number[] = [];
+  /** Codes of what 24 clients were refused, which are more than a shard has sequence ids. */
+  const crowd = async (asker: OpenAI): Promise<string[]> => {
+    const codes: string[] = [];
     const watching: typeof fetch = async (...request) => {
       const response = await fetch(...request);
-      statuses.push(response.status);
+      if (!response.ok) {
+        const { error } = await response.clone().json() as { error: { code: string } };
+        codes.push(error.code);
+      }
       return response;
     };
     await together(24, asker.withOptions({ fetch: watching }), 30);
     await idle(...shards);
-    return statuses;
+    return codes;
   };
 
   it('lets clients wait for which there is no room, and answers each', async () => {
-    assert.deepEqual(await crowd(client), Array.from({ length: 24 }, () => 200));
+    assert.deepEqual(await crowd(client), []);
   });
 
   it('sends them away until there is where nobody may wait, and their library comes back', async () => {
@@ -211,9 +214,11 @@ describe('mesh/openai', function () {
       '--bootstrap', gateway.listening.addresses[0] ?? '', '--config', mesh.apiConfig('hurried', 'maxQueued = 0'),
     ]);
     await covered(hurried);
-    const statuses = await crowd(client.withOptions({ baseURL: `${apiOf(hurried)}/v1`, maxRetries: 50 }));
-    assert.ok(statuses.includes(429));
-    assert.deepEqual(new Set(statuses), new Set([200, 429]));
+    const codes = new Set(await crowd(client.withOptions({ baseURL: `${apiOf(hurried)}/v1`, maxRetries: 50 })));
+    assert.ok(codes.delete('rate_limit_exceeded'));
+    // A place that was free when the room was looked at may have been taken by the time it is asked for.
+    codes.delete('no_capacity');
+    assert.deepEqual(codes, new Set());
   });
 
   it('answers on after all of this', async () => {
