@@ -1,4 +1,4 @@
-import type { MessageInitShape } from '@bufbuild/protobuf';
+import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from '@bufbuild/protobuf';
 import {
   type AdmitReply,
   type AdmitRequestSchema,
@@ -12,6 +12,7 @@ import {
   type ReleaseRequestSchema,
   Worker,
 } from '../proto/worker_pb.js';
+import { CallQueue } from './call-queue.ts';
 import { GrpcClient, type GrpcTarget } from './grpc.ts';
 import type { AbortOptions } from './packet-duplex.ts';
 
@@ -24,6 +25,10 @@ export interface ControlTimeouts {
   linkSlackMs: number;
 }
 
+/** Of those that only touch tables, and of those that wait for another worker. The worker has 64 threads for both and for watches. */
+const CALLS_AT_ONCE = 8;
+const LINKS_AT_ONCE = 32;
+
 const DEFAULTS: ControlTimeouts = { callMs: 5_000, probeMs: 120_000, linkSlackMs: 2_000 };
 
 /**
@@ -33,6 +38,8 @@ const DEFAULTS: ControlTimeouts = { callMs: 5_000, probeMs: 120_000, linkSlackMs
 export class ControlClient {
   readonly #grpc: GrpcClient;
   readonly #timeouts: ControlTimeouts;
+  readonly #calls = new CallQueue(CALLS_AT_ONCE);
+  readonly #links = new CallQueue(LINKS_AT_ONCE);
 
   constructor(target: GrpcTarget, init: Partial<ControlTimeouts> = {}) {
     this.#grpc = new GrpcClient(target);
@@ -44,7 +51,7 @@ export class ControlClient {
   }
 
   describe(options: AbortOptions): Promise<Description> {
-    return this.#grpc.unary(Worker.method.describe, {}, this.#call(options));
+    return this.#call(Worker.method.describe, {}, options);
   }
 
   /** Events until the call ends. `reportIntervalMs` 0: no reports. */
@@ -57,7 +64,7 @@ export class ControlClient {
   }
 
   admit(request: MessageInitShape<typeof AdmitRequestSchema>, options: AbortOptions): Promise<AdmitReply> {
-    return this.#grpc.unary(Worker.method.admit, request, this.#call(options));
+    return this.#call(Worker.method.admit, request, options);
   }
 
   link(
@@ -65,27 +72,30 @@ export class ControlClient {
     options: AbortOptions,
   ): Promise<LinkReply> {
     const timeoutMs = request.timeoutMs + this.#timeouts.linkSlackMs;
-    return this.#grpc.unary(Worker.method.link, request, { ...options, timeoutMs });
+    return this.#links.run('Link', () => this.#grpc.unary(Worker.method.link, request, { ...options, timeoutMs }), options);
   }
 
   /** Throws NO_CAPACITY: the lane keeps what it has. */
   async extend(request: MessageInitShape<typeof ExtendRequestSchema>, options: AbortOptions): Promise<void> {
-    await this.#grpc.unary(Worker.method.extend, request, this.#call(options));
+    await this.#call(Worker.method.extend, request, options);
   }
 
   async release(request: MessageInitShape<typeof ReleaseRequestSchema>, options: AbortOptions): Promise<void> {
-    await this.#grpc.unary(Worker.method.release, request, this.#call(options));
+    await this.#call(Worker.method.release, request, options);
   }
 
   drain(options: AbortOptions): Promise<DrainReply> {
-    return this.#grpc.unary(Worker.method.drain, {}, this.#call(options));
+    return this.#call(Worker.method.drain, {}, options);
   }
 
   close(): void {
     this.#grpc.close();
   }
 
-  #call(options: AbortOptions): AbortOptions & { timeoutMs: number } {
-    return { ...options, timeoutMs: this.#timeouts.callMs };
+  #call<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>, request: MessageInitShape<I>, options: AbortOptions,
+  ): Promise<MessageShape<O>> {
+    const timed = { ...options, timeoutMs: this.#timeouts.callMs };
+    return this.#calls.run(method.name, () => this.#grpc.unary(method, request, timed), options);
   }
 }

@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { MeshnetError, isMeshnetError, toMeshnetError } from '../errors.ts';
 import { Text, type TextDescription } from '../proto/worker_pb.js';
 import type { BackoffInit } from './backoff.ts';
+import { CallQueue } from './call-queue.ts';
 import type { Child } from './child.ts';
 import { fromAbort } from './grpc-error.ts';
 import { type CallOptions, GrpcClient } from './grpc.ts';
@@ -34,6 +35,8 @@ export interface RenderInput {
 
 /** A request body is at most 4 MiB; its ids take at most about as many bytes again. */
 const MESSAGE_BYTES = 16 * 1024 * 1024;
+/** Calls that the process has at once: more than it has cores gain nothing. */
+const CALLS_AT_ONCE = 8;
 /** Of a call whose process was lost to another one. */
 const ATTEMPTS = 3;
 /** Ids of one call for pieces. */
@@ -51,6 +54,7 @@ export class TextProcess {
   readonly #supervisor: Supervisor;
   readonly #events = new EventEmitter<{ ready: []; failed: [] }>();
   readonly #pieces: LRUCache<string, Uint8Array>;
+  readonly #calls = new CallQueue(CALLS_AT_ONCE);
   #boot: Boot | undefined;
   #description: TextDescription | undefined;
   #failure: MeshnetError | undefined;
@@ -167,11 +171,15 @@ export class TextProcess {
     return grammar;
   }
 
+  #call<T>(run: (client: GrpcClient, options: CallOptions) => Promise<T>, options: AbortOptions): Promise<T> {
+    return this.#calls.run('a call to the text process', () => this.#attempt(run, options), options);
+  }
+
   /**
    * One call within the hard limit. A process that is past it may be busy for ever, so it is killed; whoever lost a call
    * by that, and has not been the cause, is served by the next one.
    */
-  async #call<T>(run: (client: GrpcClient, options: CallOptions) => Promise<T>, options: AbortOptions): Promise<T> {
+  async #attempt<T>(run: (client: GrpcClient, options: CallOptions) => Promise<T>, options: AbortOptions): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       const boot = await this.#running(options);
       const startedAt = performance.now();
