@@ -51,8 +51,8 @@ uint32_t PrefillPace::AloneRows() const {
   const double step = StepUs(0);
   const double rows = std::max({target - step, target / 2, step}) / row_us_;
   const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;
-  // Before anybody has decoded, the weights are in the cost of the rows, and fewer rows would seem to cost more each.
-  return std::max(whole, step == 0 ? kFirstRows : kKernelRows);
+  // Of fewer rows each would cost more, and before anybody has decoded seem to cost still more with each tick.
+  return std::max(whole, kFirstRows);
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {

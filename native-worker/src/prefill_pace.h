@@ -21,7 +21,7 @@ inline constexpr uint64_t kAloneTargetUs = 40'000;
 inline constexpr double kPrefillShare = 1.25;
 // Below it a tick's own overhead is what counts.
 inline constexpr uint64_t kMinPrefillUs = 2'000;
-// Rows of the first prompt, whose cost is unknown.
+// Rows of the first prompt, whose cost is unknown, and of a tick at least while nobody decodes.
 inline constexpr uint32_t kFirstRows = 16;
 // Rows of a tick while nobody decodes, until their cost is known: short prompts come in several ticks, so that the
 // stages share them.
