@@ -37,9 +37,9 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t lef
   if (row_us_ > 0) {
     constexpr double target = kTickTargetUs;
     const double step = StepUs(decode_rows);
-    double budget = step == 0 ? target / 2 : std::max(step, std::min(kPrefillShare * step, target - step));
+    double budget = step == 0 ? target / 2 : std::min(kPrefillShare * step, target - step);
     budget = std::max<double>(budget, kMinPrefillUs);
-    rows = static_cast<uint32_t>(std::clamp<double>(budget / row_us_, 1, left));
+    rows = static_cast<uint32_t>(std::clamp<double>(std::max(budget / row_us_, LeastRows(step)), 1, left));
   }
   const uint32_t whole = (decode_rows + rows) / kKernelRows * kKernelRows;
   return whole > decode_rows ? whole - decode_rows : rows;
@@ -51,8 +51,18 @@ uint32_t PrefillPace::AloneRows() const {
   const double step = StepUs(0);
   const double rows = std::max({target - step, target / 2, step}) / row_us_;
   const auto whole = static_cast<uint32_t>(std::min<double>(rows, kMaxFrameTokens)) / kKernelRows * kKernelRows;
-  // Of fewer rows each would cost more, and before anybody has decoded seem to cost still more with each tick.
-  return std::max(whole, kFirstRows);
+  return std::max(whole, kAloneRows);
+}
+
+// Rows beside a step of decoding with which a prompt takes no more than twice as long as alone.
+double PrefillPace::LeastRows(double step_us) const {
+  const double least = step_us / row_us_;  // as long as the decoding takes: enough where a row costs the same everywhere
+  if (alone_row_us_ == 0) return least;
+  // Kernels may take as long for two rows as for ten. Each of a few rows then costs more than alone, and a budget of time
+  // would make them fewer and still dearer.
+  const double spare_us = 2 * alone_row_us_ - row_us_;
+  const double even = spare_us > 0 ? step_us / spare_us : kFirstRows;
+  return std::max(least, std::min<double>(even, kFirstRows));
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {
@@ -66,6 +76,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
     step.tick = n_ticks_;
     return;
   }
+  if (decode_rows == 0 && prefill_rows >= kAloneRows / 2) Follow(took / prefill_rows, kWeight, &alone_row_us_);
   // The weights are read once for all rows of a tick, so prefill costs what it adds to the tick of decoding.
   double row = std::max(0.0, took - StepUs(decode_rows)) / prefill_rows;
   if (row_us_ == 0) {

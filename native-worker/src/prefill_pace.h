@@ -21,10 +21,10 @@ inline constexpr uint64_t kAloneTargetUs = 40'000;
 inline constexpr double kPrefillShare = 1.25;
 // Below it a tick's own overhead is what counts.
 inline constexpr uint64_t kMinPrefillUs = 2'000;
-// Rows of the first prompt, whose cost is unknown, and of a tick at least while nobody decodes.
+// Rows of the first prompt, whose cost is unknown. Beside decoders no more are put into a tick for the prompt's sake alone.
 inline constexpr uint32_t kFirstRows = 16;
-// Rows of a tick while nobody decodes, until their cost is known: short prompts come in several ticks, so that the
-// stages share them.
+// Rows of a tick at least while nobody decodes: kernels for attention and for weights take up to twice as long a row with
+// fewer. Short prompts come in several ticks all the same, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 64;
 // Rows that kernels work on together: a tick is filled up to a multiple.
 inline constexpr uint32_t kKernelRows = 4;
@@ -43,7 +43,7 @@ class PrefillPace {
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
   // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
   uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
-  // The same while nobody decodes: what kAloneTargetUs allows, or at least as long as reading the weights takes.
+  // The same while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran.
@@ -74,12 +74,14 @@ class PrefillPace {
   };
 
   double StepUs(uint32_t decode_rows) const;
+  double LeastRows(double step_us) const;
   size_t MaxGroups(uint32_t n_stages) const;
 
   std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
   uint64_t n_ticks_ = 0;
   uint32_t last_decode_rows_ = 0;
-  double row_us_ = 0;  // what a row of prefill adds to a tick; 0: not known
+  double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known
+  double alone_row_us_ = 0;  // what one takes while nobody decodes; 0: not known
 
   uint64_t took_us_ = 0;  // the last tick
 
