@@ -10,8 +10,8 @@
 
 namespace meshnet {
 
-// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where decoding takes
-// more than half of it, because a prompt would starve otherwise.
+// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where a prompt would be less
+// than half as fast as alone.
 inline constexpr uint64_t kTickTargetUs = 50'000;
 // The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at a
 // somewhat slower stage too, and not what they take on the average.

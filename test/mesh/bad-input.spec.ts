@@ -9,7 +9,7 @@ import { connect as connectTls } from 'node:tls';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
 import { DType, SeamEnd } from './spec-client/messages.ts';
 import { post, readAnswer } from './support/answer-stream.ts';
-import { apiOf, covered, healthOf, idle, LAYERS, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
+import { apiOf, healthOf, idle, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
 import { entryOpen, newLane, Stranger, type AdmitInit, type RawSeam } from './support/stranger.ts';
 
 const PROTOCOLS = ['/meshnet/admit/1', '/meshnet/seam/1', '/meshnet/directory/1', '/meshnet/header/1'];
@@ -34,8 +34,7 @@ describe('mesh/bad-input', function () {
     const model = await resolveModel();
     ({ digest } = model);
     gateway = await mesh.gateway(model);
-    [head, tail] = await Promise.all([mesh.shard('0-4', gateway), mesh.shard(`4-${LAYERS}`, gateway)]);
-    await covered(gateway);
+    [head, tail] = await mesh.halves(gateway);
     expected = (await readAnswer(await post(apiOf(gateway)))).text;
     workers = await workerPids();
     stranger = await Stranger.of(head.listening.addresses[0] ?? '');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { Call } from '../../bench/load/call.ts';
 import { WorkerStatus, type Held } from '../../bench/load/worker-status.ts';
 import type { NodeProcess } from '../../src/cli/node-process.ts';
-import { apiOf, covered, healthOf, LAYERS, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
+import { apiOf, healthOf, Mesh, MODEL, READY_MS, resolveModel } from './support/mesh.ts';
 import { until } from './support/processes.ts';
 
 /** Positions of a session; an answer of nearly as many does not end by itself. */
@@ -30,8 +30,7 @@ describe('mesh/disconnect', function () {
     mesh = new Mesh('disconnect');
     gateway = await mesh.gateway(await resolveModel());
     const args = ['--worker-cells', String(PLACES * POSITIONS), '--worker-sequences', String(PLACES)];
-    shards = await Promise.all(['0-4', `4-${LAYERS}`].map((layers) => mesh.shard(layers, gateway, { args })));
-    await covered(gateway);
+    shards = await mesh.halves(gateway, args);
     workers = await Promise.all(shards.map(async (shard) => WorkerStatus.of((await healthOf(shard))?.shard?.workerPid ?? 0)));
   });
 

@@ -6,7 +6,7 @@ import type { ActivitySummary } from '../../src/metrics/summary.ts';
 import { Exposition } from '../support/exposition.ts';
 import { DType, SeamEnd } from './spec-client/messages.ts';
 import { ENDLESS, LONG, post, readAnswer, refusalOf } from './support/answer-stream.ts';
-import { apiOf, covered, idle, LAYERS, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
+import { apiOf, idle, Mesh, READY_MS, resolveModel } from './support/mesh.ts';
 import { lastJson, meshnet, until } from './support/processes.ts';
 import { newLane, Stranger } from './support/stranger.ts';
 
@@ -23,8 +23,7 @@ describe('mesh/metrics', function () {
     this.timeout(2 * READY_MS);
     mesh = new Mesh('metrics');
     gateway = await mesh.gateway(await resolveModel());
-    [head, tail] = await Promise.all([mesh.shard('0-4', gateway), mesh.shard(`4-${LAYERS}`, gateway)]);
-    await covered(gateway);
+    [head, tail] = await mesh.halves(gateway);
   });
 
   after(async function () {

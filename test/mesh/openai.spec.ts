@@ -18,8 +18,7 @@ describe('mesh/openai', function () {
     this.timeout(2 * READY_MS);
     mesh = new Mesh('openai');
     gateway = await mesh.gateway(await resolveModel());
-    shards = await Promise.all([mesh.shard('0-4', gateway), mesh.shard(`4-${LAYERS}`, gateway)]);
-    await covered(gateway);
+    shards = await mesh.halves(gateway);
     client = new OpenAI({ baseURL: `${apiOf(gateway)}/v1`, apiKey: 'none', maxRetries: 0 });
   });
 

@@ -85,6 +85,13 @@ export class Mesh {
     return node;
   }
 
+  /** The model in two: head and tail. Resolves when the gateway knows them. */
+  async halves(gateway: NodeProcess, args: readonly string[] = []): Promise<[head: NodeProcess, tail: NodeProcess]> {
+    const halves = await Promise.all([this.shard('0-4', gateway, { args }), this.shard(`4-${LAYERS}`, gateway, { args })]);
+    await covered(gateway);
+    return halves;
+  }
+
   /** No process of this mesh may be left, workers included. */
   async stop(): Promise<void> {
     await Promise.all(this.#nodes.splice(0).map((node) => node.stop()));
