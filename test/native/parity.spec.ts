@@ -59,8 +59,8 @@ async function smolLM2(): Promise<string | undefined> {
 }
 
 /** Digests of the greedy continuation, one line a row, without the summary. */
-async function referenceRows(model: string, build: 'patched' | 'stock'): Promise<string[]> {
-  const args = ['--model', model, '--tokens', PROMPT, '--predict', '64'];
+async function referenceRows(model: string, build: 'patched' | 'stock', input = ['--tokens', PROMPT, '--predict', '64']): Promise<string[]> {
+  const args = ['--model', model, ...input];
   return (await lines(program('meshnet-reference', build), args, 2 * MINUTE_MS)).slice(0, -1);
 }
 
@@ -131,6 +131,20 @@ describe('native/parity', function () {
       const stock = await referenceRows(model, 'stock');
       assert.deepEqual(await referenceRows(model, 'patched'), stock);
       assert.deepEqual((await splitRows(model, '2,4')).slice(0, stock.length), stock);
+    });
+  }
+
+  for (const type of ['q8_0', 'q4_0']) {
+    it(`multiplies any number of rows with ${type} weights as llama.cpp without patches does`, async () => {
+      // 96 and 352 leave half a block of columns over; 71 rows are two full blocks of 32 and a part of one.
+      const model = await generatedModel({ layers: 2, type, tied: 'no', embd: 96, heads: 3, 'kv-heads': 1, ffn: 352 });
+      const prompt = Array.from({ length: 71 }, (_, i) => 10 + 7 * i).join(',');
+      for (const [ubatch, threads] of [[1, 1], [2, 1], [3, 2], [4, 1], [5, 1], [16, 2], [17, 1], [32, 1], [71, 1], [71, 2]] as const) {
+        const input = ['--tokens', prompt, '--predict', '2', '--ubatch', String(ubatch), '--threads', String(threads)];
+        const rows = await referenceRows(model, 'patched', input);
+        assert.equal(rows.length, 2);
+        assert.deepEqual(rows, await referenceRows(model, 'stock', input), `${ubatch} rows`);
+      }
     });
   }
 
