@@ -14,13 +14,13 @@ bool IsOther(uint32_t lanes, uint32_t before) {
 }  // namespace
 
 uint32_t DecodeBatch::Cap(uint32_t most) const {
-  return most <= kKernelRows ? most : std::clamp(tried_, kKernelRows, most);
+  return most <= kFewestRows ? most : std::clamp(tried_, kFewestRows, most);
 }
 
 void DecodeBatch::Ran(const DecodeTick & tick) {
   const uint64_t before_us = std::exchange(last_us_, 0);
   const uint32_t before_rows = std::exchange(last_rows_, tick.rows);
-  if (tick.prefill || tick.rows == 0 || tick.most <= kKernelRows) return;
+  if (tick.prefill || tick.rows == 0 || tick.most <= kFewestRows) return;
   last_us_ = tick.start_us;
   if (IsOther(tick.lanes, lanes_)) return Restart(tick);
   most_ = tick.most;
@@ -41,10 +41,11 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
 
 // With so many more or fewer lanes nothing that was measured holds; the size may still be right.
 void DecodeBatch::Restart(const DecodeTick & tick) {
+  const bool was_limited = kept_ == most_;
   lanes_ = tick.lanes;
   most_ = tick.most;
-  kept_ = tried_ = std::min(kept_, most_);
-  up_ = true;
+  kept_ = tried_ = std::min(was_limited ? std::max(kept_, kKernelRows) : kept_, most_);
+  up_ = kept_ < most_;
   rests_left_ = 0;
   rests_ = kMinRests;
   settling_ = uint64_t{kSettlingLaps} * lanes_;
@@ -71,10 +72,16 @@ void DecodeBatch::Judge(double speed) {
   Try();
 }
 
+// Twice or half of the size in use, and a multiple of kKernelRows where it can be; the size in use at either end.
+uint32_t DecodeBatch::Next() const {
+  if (up_) return std::min(2 * kept_, most_);
+  const uint32_t half = kept_ / 2;
+  return std::max(half > kKernelRows ? half / kKernelRows * kKernelRows : half, kFewestRows);
+}
+
 void DecodeBatch::Try() {
   kept_ = tried_ = std::min(kept_, most_);
-  const uint32_t half = kept_ / 2 / kKernelRows * kKernelRows;
-  const uint32_t next = up_ ? std::min(2 * kept_, most_) : std::max(half, kKernelRows);
+  const uint32_t next = Next();
   if (next == kept_) return Rest();
   tried_ = next;
   settling_ = uint64_t{kSettlingLaps} * lanes_;

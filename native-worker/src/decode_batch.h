@@ -9,6 +9,8 @@
 
 namespace meshnet {
 
+// The smallest size that is tried.
+inline constexpr uint32_t kFewestRows = 2;
 // How much faster another size must be than the one in use: less is noise.
 inline constexpr double kFaster = 1.05;
 // Tokens of every lane in one measurement, and before it until groups have the new size.
@@ -27,8 +29,8 @@ struct DecodeTick {
   uint32_t most = 0;     // DecodeCap
 };
 
-// Begins with the smallest batch that kernels like and raises it only while the measured speed rises; later it tries
-// the sizes above and below from time to time, because delays change.
+// Begins with the smallest batch that all kernels like and raises it only while the measured speed rises, or lowers it
+// while that helps, as over long delays; later it tries the sizes above and below from time to time, because delays change.
 class DecodeBatch {
  public:
   // Lanes of the next tick; never more than `most`, so that every stage has a group to work on.
@@ -38,6 +40,7 @@ class DecodeBatch {
  private:
   void Restart(const DecodeTick & tick);
   void Judge(double speed);
+  uint32_t Next() const;
   void Try();
   void Rest();
 

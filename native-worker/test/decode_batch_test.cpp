@@ -64,6 +64,28 @@ TEST(DecodeBatch, TriesASmallerSizeWhenDelaysHaveGrown) {
   EXPECT_EQ(batch.Cap(kMost), 8U);
 }
 
+TEST(DecodeBatch, HalvesEvenTheFirstSizeWhereThatIsFaster) {
+  DecodeBatch batch;
+  uint64_t now = 1;
+  Feed(batch, now, 40, [](uint32_t cap) { return 4000 * cap; });
+  EXPECT_EQ(batch.Cap(kMost), kFewestRows);
+}
+
+TEST(DecodeBatch, KeepsNothingThatOnlyFewLanesAskedFor) {
+  DecodeBatch batch;
+  batch.Ran({.start_us = 1, .rows = 3, .prefill = false, .lanes = 6, .most = 3});
+  batch.Ran({.start_us = 50'000, .rows = 3, .prefill = false, .lanes = 32, .most = kMost});
+  EXPECT_EQ(batch.Cap(kMost), kKernelRows);
+}
+
+TEST(DecodeBatch, BeginsWithASmallerSizeWhereNoLargerOneIsLeft) {
+  DecodeBatch batch;
+  for (uint64_t rows = 0, now = 1; rows < (kSettlingLaps + kMeasuredLaps + 1) * 8; rows += 4, now += 50'000) {
+    batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 8, .most = 4});
+  }
+  EXPECT_EQ(batch.Cap(4), kFewestRows);
+}
+
 TEST(DecodeBatch, LearnsNothingFromTicksWithPrompts) {
   DecodeBatch batch;
   uint64_t now = 1;

@@ -5,7 +5,7 @@ import { connect, createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { buildStock, generatedModel, lines, program } from './support/programs.ts';
+import { buildStock, generatedModel, lines, program, UPSTREAM_ATTENTION } from './support/programs.ts';
 
 const BUILD_MS = 600_000;
 const RUN_MS = 120_000;
@@ -28,7 +28,7 @@ type Line = Record<string, unknown>;
 
 /** Starts a line program, sends it everything and gives its answers; the first is what it says when it is ready. */
 async function ask(file: string, args: readonly string[], requests: readonly unknown[]): Promise<Line[]> {
-  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'inherit'], timeout: RUN_MS });
+  const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'inherit'], timeout: RUN_MS, env: { ...process.env, ...UPSTREAM_ATTENTION } });
   const code = new Promise((resolve) => { child.once('close', resolve); });
   for (const request of requests) {
     child.stdin.write(`${typeof request === 'string' ? request : JSON.stringify(request)}\n`);

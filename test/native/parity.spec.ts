@@ -7,7 +7,7 @@ import { loadConfig } from '../../src/config.ts';
 import { isMeshnetError } from '../../src/errors.ts';
 import { DEFAULT_MODEL } from '../../src/model/catalogue.ts';
 import { configuredModels } from '../../src/model/configured.ts';
-import { buildStock, generatedModel, lines, program } from './support/programs.ts';
+import { buildStock, generatedModel, lines, program, UPSTREAM_ATTENTION } from './support/programs.ts';
 
 const MINUTE_MS = 60_000;
 const BUILD_MS = 20 * MINUTE_MS;
@@ -61,12 +61,12 @@ async function smolLM2(): Promise<string | undefined> {
 /** Digests of the greedy continuation, one line a row, without the summary. */
 async function referenceRows(model: string, build: 'patched' | 'stock', input = ['--tokens', PROMPT, '--predict', '64']): Promise<string[]> {
   const args = ['--model', model, ...input];
-  return (await lines(program('meshnet-reference', build), args, 2 * MINUTE_MS)).slice(0, -1);
+  return (await lines(program('meshnet-reference', build), args, 2 * MINUTE_MS, UPSTREAM_ATTENTION)).slice(0, -1);
 }
 
 async function splitRows(model: string, cuts: string): Promise<string[]> {
   const args = ['--model', model, '--cuts', cuts, '--tokens', PROMPT, '--greedy', '64', '--ubatch', '256'];
-  return lines(program('meshnet-parity'), args, 2 * MINUTE_MS);
+  return lines(program('meshnet-parity'), args, 2 * MINUTE_MS, UPSTREAM_ATTENTION);
 }
 
 async function assertMemory(model: string, layers: string): Promise<void> {

@@ -15,9 +15,12 @@ export function program(name: string, build: 'patched' | 'stock' = 'patched'): s
   return join(native, build === 'stock' ? 'build/stock/bin' : 'build/bin', name);
 }
 
+/** With this in its environment the patched tree adds up attention as the unpatched one does. */
+export const UPSTREAM_ATTENTION = { GGML_CPU_DISABLE_ATTENTION_GROUPS: '1' };
+
 /** The program's output lines. Rejects when it exits with anything but 0, or takes longer than `timeoutMs`. */
-export async function lines(file: string, args: string[], timeoutMs: number): Promise<string[]> {
-  const { stdout } = await run(file, args, { timeout: timeoutMs, maxBuffer: MAX_OUTPUT_BYTES });
+export async function lines(file: string, args: string[], timeoutMs: number, env: NodeJS.ProcessEnv = {}): Promise<string[]> {
+  const { stdout } = await run(file, args, { timeout: timeoutMs, maxBuffer: MAX_OUTPUT_BYTES, env: { ...process.env, ...env } });
   return stdout.trimEnd().split('\n');
 }
 
