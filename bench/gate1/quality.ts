@@ -40,8 +40,7 @@ const NOTES: Readonly<Record<Question, readonly string[]>> = {
     'and rounds its activations alone',
   ],
   reference: [
-    'f32: rows computed as in a prefill; f32_decode (reported): one after the other, where llama.cpp sums up',
-    'values in f16',
+    'f32: rows computed as in a prefill; f32_decode (reported): one after the other, as in decoding',
   ],
 };
 

@@ -30,8 +30,7 @@ constexpr const char * kUsage =
   --texts FILE   JSON {"texts": [[token id...]...]}, or "sequences", or {"ids": [token id...]} in place of a list; the
                  first row of a text is the one after its first token
   --threads N    compute threads (default 1)
-  --rows N       rows computed at once (default 256, as the worker's prefill). With fewer than 64 llama.cpp sums up values
-                 in f16, as it does in decoding: that is another, coarser computation
+  --rows N       rows computed at once (default 256)
 
 Prints one line: {"engine", "rows", "mean_kl", "max_kl", "top1", "mean_difference", "max_difference", "texts": [the same
 for each]}. KL(truth || model) in nats; top1 is the share of equal first choices; difference is of a row,
