@@ -20,10 +20,11 @@ uint32_t DecodeBatch::Cap(uint32_t most) const {
 void DecodeBatch::Ran(const DecodeTick & tick) {
   const uint64_t before_us = std::exchange(last_us_, 0);
   const uint32_t before_rows = std::exchange(last_rows_, tick.rows);
-  if (tick.prefill || tick.rows == 0 || tick.most <= kFewestRows) return;
+  if (tick.rows == 0 || tick.most <= kFewestRows) return;
+  if (tick.prefill) return GiveUp();
   last_us_ = tick.start_us;
   if (IsOther(tick.lanes, lanes_)) return Restart(tick);
-  most_ = tick.most;
+  Limit(tick.most);
   if (before_us == 0) return;
   if (settling_ > 0) {
     settling_ -= std::min<uint64_t>(settling_, before_rows);
@@ -41,13 +42,30 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
 
 // With so many more or fewer lanes nothing that was measured holds; the size may still be right.
 void DecodeBatch::Restart(const DecodeTick & tick) {
-  const bool was_limited = kept_ == most_;
   lanes_ = tick.lanes;
-  most_ = tick.most;
-  kept_ = tried_ = std::min(was_limited ? std::max(kept_, kKernelRows) : kept_, most_);
+  tried_ = kept_;
+  Limit(tick.most);
   up_ = kept_ < most_;
-  rests_left_ = 0;
+  rests_left_ = up_ ? 0 : kMinRests;
   rests_ = kMinRests;
+  settling_ = uint64_t{kSettlingLaps} * lanes_;
+  rows_ = 0;
+  us_ = 0;
+}
+
+// A size that was the largest possible says nothing of what is best where more is possible.
+void DecodeBatch::Limit(uint32_t most) {
+  const bool trial = tried_ != kept_;
+  const bool was_limited = !trial && kept_ == most_ && most > most_;
+  most_ = most;
+  kept_ = std::min(was_limited ? std::max(kept_, kKernelRows) : kept_, most_);
+  if (!trial) tried_ = kept_;
+}
+
+// Nothing can be measured beside a prompt, and a trial would last as long as that does.
+void DecodeBatch::GiveUp() {
+  if (tried_ == kept_) return;
+  tried_ = kept_;
   settling_ = uint64_t{kSettlingLaps} * lanes_;
   rows_ = 0;
   us_ = 0;

@@ -39,6 +39,8 @@ class DecodeBatch {
 
  private:
   void Restart(const DecodeTick & tick);
+  void Limit(uint32_t most);
+  void GiveUp();
   void Judge(double speed);
   uint32_t Next() const;
   void Try();

@@ -76,7 +76,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
     step.tick = n_ticks_;
     return;
   }
-  if (decode_rows == 0 && prefill_rows >= kAloneRows / 2) Follow(took / prefill_rows, kWeight, &alone_row_us_);
+  if (decode_rows == 0 && prefill_rows >= kAloneRows) Follow(took / prefill_rows, kWeight, &alone_row_us_);
   // The weights are read once for all rows of a tick, so prefill costs what it adds to the tick of decoding.
   double row = std::max(0.0, took - StepUs(decode_rows)) / prefill_rows;
   if (row_us_ == 0) {

@@ -23,7 +23,7 @@ inline constexpr double kPrefillShare = 1.25;
 inline constexpr uint64_t kMinPrefillUs = 2'000;
 // Rows of the first prompt, whose cost is unknown. Beside decoders no more are put into a tick for the prompt's sake alone.
 inline constexpr uint32_t kFirstRows = 16;
-// Rows of a tick at least while nobody decodes: with fewer, kernels take up to twice as long a row, with 64 hardly less.
+// Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly less.
 // Short prompts come in several ticks, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 16;
 // Rows that kernels work on together: a tick is filled up to a multiple.

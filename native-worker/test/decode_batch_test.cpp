@@ -73,17 +73,27 @@ TEST(DecodeBatch, HalvesEvenTheFirstSizeWhereThatIsFaster) {
 
 TEST(DecodeBatch, KeepsNothingThatOnlyFewLanesAskedFor) {
   DecodeBatch batch;
-  batch.Ran({.start_us = 1, .rows = 3, .prefill = false, .lanes = 6, .most = 3});
-  batch.Ran({.start_us = 50'000, .rows = 3, .prefill = false, .lanes = 32, .most = kMost});
+  batch.Ran({.start_us = 1, .rows = 3, .prefill = false, .lanes = 8, .most = 3});
+  batch.Ran({.start_us = 50'000, .rows = 3, .prefill = false, .lanes = 9, .most = 4});
+  EXPECT_EQ(batch.Cap(4), kKernelRows);
+  batch.Ran({.start_us = 100'000, .rows = 4, .prefill = false, .lanes = 32, .most = kMost});
   EXPECT_EQ(batch.Cap(kMost), kKernelRows);
 }
 
-TEST(DecodeBatch, BeginsWithASmallerSizeWhereNoLargerOneIsLeft) {
+TEST(DecodeBatch, TriesASmallerSizeWhereNoLargerOneIsLeftButNotBesideAPrompt) {
   DecodeBatch batch;
-  for (uint64_t rows = 0, now = 1; rows < (kSettlingLaps + kMeasuredLaps + 1) * 8; rows += 4, now += 50'000) {
-    batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 8, .most = 4});
-  }
-  EXPECT_EQ(batch.Cap(4), kFewestRows);
+  uint64_t now = 1;
+  const auto run = [&](uint32_t laps) {
+    for (uint32_t rows = 0; rows < laps * 8; rows += 4, now += 50'000) {
+      batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 8, .most = 4});
+    }
+  };
+  run(kSettlingLaps + kMeasuredLaps * kMinRests);
+  EXPECT_EQ(batch.Cap(4), kKernelRows);  // lanes that come and go make nobody slower
+  run(2 * kMeasuredLaps);
+  ASSERT_EQ(batch.Cap(4), kFewestRows);
+  batch.Ran({.start_us = now, .rows = 2, .prefill = true, .lanes = 8, .most = 4});
+  EXPECT_EQ(batch.Cap(4), kKernelRows);  // for as long as the prompt takes
 }
 
 TEST(DecodeBatch, LearnsNothingFromTicksWithPrompts) {

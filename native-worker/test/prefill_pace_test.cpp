@@ -159,6 +159,17 @@ TEST(PrefillPace, StarvesNoPromptWhereFewRowsCostAsMuchAsMany) {
   EXPECT_LT(us / 200, 90'000U);
 }
 
+TEST(PrefillPace, TakesNoSmallTickForWhatARowCostsAlone) {
+  PrefillPace pace;
+  pace.Ran(0, 16, 42'000);
+  pace.Ran(2, 0, 20'000);
+  pace.Ran(2, 6, 46'000);
+  const uint32_t before = pace.Rows(2, 1, kMaxRows);
+  for (int i = 0; i < 20; i++) pace.Ran(0, 8, 40'000);
+  pace.Ran(2, 6, 46'000);
+  EXPECT_GE(pace.Rows(2, 1, kMaxRows), before);
+}
+
 TEST(PrefillPace, CutsAPromptByTimeEvenWhenNobodyDecodes) {
   PrefillPace pace;
   EXPECT_EQ(pace.AloneRows(), kAloneRows);

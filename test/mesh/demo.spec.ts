@@ -45,8 +45,8 @@ describe('mesh/demo', function () {
     assert.deepEqual(readdirSync(root).filter((name) => name.startsWith('meshnet-demo-')), []);
   };
 
-  /** The greedy answer of the whole model by unpatched llama.cpp, to the same prompt. */
-  const reference = async (model: string, question: string, predict: number): Promise<string> => {
+  /** The greedy answer of the whole model to the same prompt, by our llama.cpp or by the unpatched one. */
+  const reference = async (model: string, question: string, predict: number, build?: 'stock'): Promise<string> => {
     const { path } = await resolveModel(model);
     const text = new TextProcess({ binary: program('meshnet-worker'), runtimeDir: join(root, 'text'), model: path });
     text.start();
@@ -55,7 +55,7 @@ describe('mesh/demo', function () {
       await text.ready(options);
       const { ids } = await text.render({ messages: [{ role: 'user', content: question }], addGenerationPrompt: true }, options);
       const args = ['--model', path, '--tokens', ids.join(','), '--predict', String(predict)];
-      const { stdout } = await run(program('meshnet-reference', 'stock'), args, { timeout: 120_000, maxBuffer: 64 * 1024 * 1024 });
+      const { stdout } = await run(program('meshnet-reference', build), args, { timeout: 120_000, maxBuffer: 64 * 1024 * 1024 });
       const { tokens } = lastJson(stdout) as { tokens: number[] };
       return Buffer.concat(await text.pieces(tokens, options)).toString();
     } finally {
@@ -90,7 +90,7 @@ describe('mesh/demo', function () {
     assert.equal(code, 0, stderr);
     const { text, model } = lastJson(stdout) as DemoAnswer;
     assert.equal(text, 'The capital of France is Paris.');
-    assert.equal(text, await reference(SMOLLM2, 'What is the capital of France? Answer in one sentence.', 64));
+    assert.equal(text, await reference(SMOLLM2, 'What is the capital of France? Answer in one sentence.', 64, 'stock'));
     assert.equal(model, SMOLLM2);
     await assertGone();
   });
