@@ -48,6 +48,11 @@ void DecodeBatch::Restart(const DecodeTick & tick) {
   up_ = kept_ < most_;
   rests_left_ = up_ ? 0 : kMinRests;
   rests_ = kMinRests;
+  Settle();
+}
+
+// Another size is in use: nothing counts until the groups have it.
+void DecodeBatch::Settle() {
   settling_ = uint64_t{kSettlingLaps} * lanes_;
   rows_ = 0;
   us_ = 0;
@@ -66,9 +71,7 @@ void DecodeBatch::Limit(uint32_t most) {
 void DecodeBatch::GiveUp() {
   if (tried_ == kept_) return;
   tried_ = kept_;
-  settling_ = uint64_t{kSettlingLaps} * lanes_;
-  rows_ = 0;
-  us_ = 0;
+  Settle();
 }
 
 void DecodeBatch::Judge(double speed) {
@@ -84,7 +87,7 @@ void DecodeBatch::Judge(double speed) {
     rests_ = kMinRests;
   } else {
     tried_ = kept_;
-    settling_ = uint64_t{kSettlingLaps} * lanes_;
+    Settle();
     return Rest();
   }
   Try();
@@ -102,7 +105,7 @@ void DecodeBatch::Try() {
   const uint32_t next = Next();
   if (next == kept_) return Rest();
   tried_ = next;
-  settling_ = uint64_t{kSettlingLaps} * lanes_;
+  Settle();
 }
 
 void DecodeBatch::Rest() {

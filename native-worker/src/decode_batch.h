@@ -39,6 +39,7 @@ class DecodeBatch {
 
  private:
   void Restart(const DecodeTick & tick);
+  void Settle();
   void Limit(uint32_t most);
   void GiveUp();
   void Judge(double speed);

@@ -26,7 +26,10 @@ interface Answer {
 
 type Line = Record<string, unknown>;
 
-/** Starts a line program, sends it everything and gives its answers; the first is what it says when it is ready. */
+/**
+ * Starts a line program, sends it everything and gives its answers; the first is what it says when it is ready. Attention is
+ * upstream's, so that answers of both trees can be compared.
+ */
 async function ask(file: string, args: readonly string[], requests: readonly unknown[]): Promise<Line[]> {
   const child = spawn(file, args, { stdio: ['pipe', 'pipe', 'inherit'], timeout: RUN_MS, env: { ...process.env, ...UPSTREAM_ATTENTION } });
   const code = new Promise((resolve) => { child.once('close', resolve); });
