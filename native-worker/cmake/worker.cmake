@@ -39,7 +39,7 @@ add_library(meshnet_engine STATIC
   src/lane_bundle.cpp src/lane_input.cpp src/lane_ports.cpp src/lane_run.cpp src/lane_turn.cpp src/ledger.cpp
   src/meter.cpp src/prefill_pace.cpp src/sampler.cpp src/sampler_automaton.cpp src/sampler_budget.cpp
   src/sampler_grammar.cpp src/sampler_grammar_check.cpp src/sampling_pool.cpp src/scheduler.cpp src/tick.cpp
-  src/trace.cpp)
+  src/tick_sizes.cpp src/trace.cpp)
 meshnet_ours(meshnet_engine)
 target_include_directories(meshnet_engine SYSTEM PRIVATE "${MESHNET_LLAMA_DIR}/src")
 target_link_libraries(meshnet_engine PUBLIC meshnet_shard meshnet_proto OpenSSL::Crypto Threads::Threads)
@@ -106,7 +106,7 @@ add_executable(engine_test test/abort_guard_test.cpp test/decode_batch_test.cpp 
   test/engine_end_test.cpp test/engine_fault_test.cpp test/engine_ring.cpp test/engine_ring_test.cpp
   test/engine_test.cpp test/isolation_test.cpp test/lane_head_test.cpp test/lane_later_test.cpp test/lane_stand.cpp
   test/lane_test.cpp test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp
-  test/sampling_pool_test.cpp test/scheduler_test.cpp test/vocabulary_suite.cpp test/whole_model.cpp)
+  test/sampling_pool_test.cpp test/scheduler_test.cpp test/tick_sizes_test.cpp test/vocabulary_suite.cpp test/whole_model.cpp)
 meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)
 add_test(NAME engine_test COMMAND engine_test --model shard_test.gguf)

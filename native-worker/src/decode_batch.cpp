@@ -1,6 +1,7 @@
 #include "decode_batch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace meshnet {
@@ -20,6 +21,7 @@ uint32_t DecodeBatch::Cap(uint32_t most) const {
 void DecodeBatch::Ran(const DecodeTick & tick) {
   const uint64_t before_us = std::exchange(last_us_, 0);
   const uint32_t before_rows = std::exchange(last_rows_, tick.rows);
+  const uint64_t before_took_us = std::exchange(last_took_us_, tick.took_us);
   if (tick.rows == 0 || tick.most <= kFewestRows) return;
   if (tick.prefill) return GiveUp();
   last_us_ = tick.start_us;
@@ -32,12 +34,14 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
   }
   rows_ += before_rows;
   us_ += tick.start_us - before_us;
+  busy_us_ += before_took_us;
   if (rows_ < uint64_t{kMeasuredLaps} * lanes_) return;
-  const double speed = static_cast<double>(rows_) / static_cast<double>(std::max<uint64_t>(us_, 1));
+  const auto us = static_cast<double>(std::max<uint64_t>(us_, 1));
+  const double speed = static_cast<double>(rows_) / us;
+  const double busy = static_cast<double>(busy_us_) / us;
   lanes_ = tick.lanes;
-  rows_ = 0;
-  us_ = 0;
-  Judge(speed);
+  Measure();
+  Judge(speed, busy);
 }
 
 // With so many more or fewer lanes nothing that was measured holds; the size may still be right.
@@ -45,17 +49,24 @@ void DecodeBatch::Restart(const DecodeTick & tick) {
   lanes_ = tick.lanes;
   tried_ = kept_;
   Limit(tick.most);
+  if (const uint32_t found = Found(tick.lanes); found > 0) tried_ = kept_ = std::min(found, most_);
   up_ = kept_ < most_;
   rests_left_ = up_ ? 0 : kMinRests;
   rests_ = kMinRests;
+  first_ = true;
   Settle();
 }
 
 // Another size is in use: nothing counts until the groups have it.
 void DecodeBatch::Settle() {
   settling_ = uint64_t{kSettlingLaps} * lanes_;
+  Measure();
+}
+
+void DecodeBatch::Measure() {
   rows_ = 0;
   us_ = 0;
+  busy_us_ = 0;
 }
 
 // A size that was the largest possible says nothing of what is best where more is possible.
@@ -74,9 +85,13 @@ void DecodeBatch::GiveUp() {
   Settle();
 }
 
-void DecodeBatch::Judge(double speed) {
+void DecodeBatch::Judge(double speed, double busy) {
   if (tried_ == kept_) {
     kept_speed_ = speed;
+    if (std::exchange(first_, false) && busy < kIdle) {
+      up_ = false;
+      return Try();
+    }
     if (rests_left_ > 0) {
       rests_left_--;
       return;
@@ -84,13 +99,21 @@ void DecodeBatch::Judge(double speed) {
   } else if (speed > kept_speed_ * kFaster) {
     kept_ = tried_;
     kept_speed_ = speed;
-    rests_ = kMinRests;
+    found_[lanes_] = kept_;
+    rests_ = kFoundRests;
   } else {
     tried_ = kept_;
     Settle();
     return Rest();
   }
   Try();
+}
+
+// What won a trial with about as many lanes; 0: nothing did.
+uint32_t DecodeBatch::Found(uint32_t lanes) const {
+  const auto above = found_.lower_bound(lanes);
+  if (above != found_.end() && !IsOther(lanes, above->first)) return above->second;
+  return above != found_.begin() && !IsOther(lanes, std::prev(above)->first) ? std::prev(above)->second : 0;
 }
 
 // Twice or half of the size in use, and a multiple of kKernelRows where it can be; the size in use at either end.

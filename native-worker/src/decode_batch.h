@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "prefill_pace.h"
 
@@ -19,6 +20,11 @@ inline constexpr uint32_t kSettlingLaps = 2;
 // Measurements from a trial that failed to the next one; doubled each time.
 inline constexpr uint32_t kMinRests = 4;
 inline constexpr uint32_t kMaxRests = 64;
+// The same from a trial that found a faster size to one back: the other was measured just before.
+inline constexpr uint32_t kFoundRests = 16;
+// A head that computes for less than this part of the time has room for smaller groups: more of them then are on their
+// way at once, and each is back sooner.
+inline constexpr double kIdle = 0.6;
 
 // A tick of a head in which every lane ran.
 struct DecodeTick {
@@ -27,10 +33,12 @@ struct DecodeTick {
   bool prefill = false;  // rows of prompts were with them, or alone
   uint32_t lanes = 0;    // that decode, ready or on their way round the ring
   uint32_t most = 0;     // DecodeCap
+  uint64_t took_us = 0;  // how long the head computed
 };
 
-// Begins with the smallest batch that all kernels like and raises it only while the measured speed rises, or lowers it
-// while that helps, as over long delays; later it tries the sizes above and below from time to time, because delays change.
+// Begins with the size that was best with as many lanes before, or the smallest that all kernels like, and raises it
+// only while the measured speed rises, or lowers it while that helps, as over long delays; later it tries the sizes
+// above and below from time to time, because delays change.
 class DecodeBatch {
  public:
   // Lanes of the next tick; never more than `most`, so that every stage has a group to work on.
@@ -40,17 +48,21 @@ class DecodeBatch {
  private:
   void Restart(const DecodeTick & tick);
   void Settle();
+  void Measure();
   void Limit(uint32_t most);
   void GiveUp();
-  void Judge(double speed);
+  void Judge(double speed, double busy);
   uint32_t Next() const;
+  uint32_t Found(uint32_t lanes) const;
   void Try();
   void Rest();
 
-  uint32_t kept_ = kKernelRows;   // the fastest size so far
-  uint32_t tried_ = kKernelRows;  // the size in use; another than kept_: a trial
-  double kept_speed_ = 0;         // of kept_, in tokens per microsecond
-  bool up_ = true;                // where the next trial goes
+  uint32_t kept_ = kKernelRows;         // the fastest size so far
+  uint32_t tried_ = kKernelRows;        // the size in use; another than kept_: a trial
+  double kept_speed_ = 0;               // of kept_, in tokens per microsecond
+  bool up_ = true;                      // where the next trial goes
+  std::map<uint32_t, uint32_t> found_;  // sizes that won a trial, by lanes; as many as lanes at most
+  bool first_ = true;                   // nothing was measured with so many lanes
   uint32_t rests_left_ = 0;
   uint32_t rests_ = kMinRests;
 
@@ -59,9 +71,11 @@ class DecodeBatch {
   uint32_t most_ = 0;
   uint64_t last_us_ = 0;  // start of the tick before; 0: the time since says nothing
   uint32_t last_rows_ = 0;
+  uint64_t last_took_us_ = 0;
   uint64_t settling_ = 0;  // rows that do not count yet
   uint64_t rows_ = 0;
   uint64_t us_ = 0;
+  uint64_t busy_us_ = 0;
 };
 
 }  // namespace meshnet

@@ -199,7 +199,6 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
     RingLoad load{.step_us = decode_us_};
     std::set<uint64_t> away;
     uint64_t lost_us = UINT64_MAX;
-    bool prefill = false;
     wake_us_ = UINT64_MAX;
     for (auto & [key, entry] : lanes_) {
       const Lane & lane = entry->lane;
@@ -220,7 +219,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       if (lane.in_ring()) away.insert(lane.sent_group());
       auto candidate = lane.Ready();
       if (!candidate) continue;
-      prefill = prefill || !candidate->decode;
+      if (!candidate->decode) load.prompts++;
       if (info.is_head) {
         const std::string & client = lane.spec().params.client;
         candidate->client = clients.at(client);
@@ -245,7 +244,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
     wake_us_ = std::min(wake_us_, schedule.wake_us);
-    if (prefill) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
+    if (load.prompts > 0) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
     if (schedule.picks.empty()) return {};
 
     std::vector<TickLane> lanes;
@@ -266,13 +265,14 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
   }
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
-  pace_.Ran(decode, prefill, took_us);
+  pace_.Ran(decode, prefill, took_us, load_.lanes);
   if (load_.n_stages > 1) {
     batch_.Ran({.start_us = start_us,
                 .rows = decode,
                 .prefill = prefill > 0,
                 .lanes = load_.lanes,
-                .most = DecodeCap(load_)});
+                .most = DecodeCap(load_),
+                .took_us = took_us});
   }
   if (!shard_->info().is_tail) pace_.Sent(lanes.front().run.group.number, prefill > 0, start_us + took_us);
 }

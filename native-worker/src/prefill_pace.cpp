@@ -1,6 +1,7 @@
 #include "prefill_pace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "bounds.h"
@@ -16,8 +17,52 @@ constexpr double kRiseWeight = 0.5;
 constexpr double kStageTolerance = 0.25;
 // Of a first tick, at most this many times as much may be the part that it shares with decoding.
 constexpr double kMaxShared = 4;
+// A prompt is fast enough in ticks whose rows take so many times as long as alone: a tenth inside of what is promised.
+constexpr double kEnough = 1.8;
+// Of a lap, as sums of parts come out.
+constexpr double kLap = 1 - 1e-6;
+// What a part of the target counts that a tick passes it by.
+constexpr double kOverTarget = 0.25;
+// How much better another size must be than the one in use.
+constexpr double kChange = 1.1;
 // A trip that takes this many times as long as usual is no delay any more.
 constexpr double kLostTrips = 4;
+
+// Time for prefill beside a step of decoding: `wanted_us` where the target of a tick allows it.
+double BudgetUs(double step_us, double wanted_us) {
+  constexpr double target = kTickTargetUs;
+  if (step_us == 0) return target / 2;
+  return std::max<double>(std::min(wanted_us, target - step_us), kMinPrefillUs);
+}
+
+// Rows of prefill with which all rows of a tick are whole kKernelRows, where that leaves any.
+uint32_t RoundedDown(uint32_t decode_rows, uint32_t rows) {
+  const uint32_t whole = (decode_rows + rows) / kKernelRows * kKernelRows;
+  return whole > decode_rows ? whole - decode_rows : rows;
+}
+
+double RoundedUp(uint32_t decode_rows, double rows) {
+  return std::ceil((decode_rows + rows) / kKernelRows) * kKernelRows - decode_rows;
+}
+
+// Prompts for each decoder.
+double Crowd(const PaceLoad & load) {
+  return std::clamp(static_cast<double>(load.prompts) / std::max(1U, load.lanes), 1.0, kMaxCrowd);
+}
+
+// Where promises to sessions cannot be kept otherwise, ticks may be longer than the target.
+double TargetRatio(double us) {
+  const double ratio = us / kTickTargetUs;
+  return std::min(ratio, 1 + (ratio - 1) * kOverTarget);
+}
+
+// Whether prompts are in the ticks of decoders. With several stages they have ticks of their own, which one stage
+// computes while another decodes: a few larger ones cost less than many small ones. Where most wait for their first
+// token, what counts is that the weights are read once for all.
+bool IsShared(const PaceLoad & load) { return load.n_stages == 1 || load.prompts > load.lanes; }
+
+// Of what is close to its bound little more is worse than much more of what is far from it.
+double Fourth(double ratio) { return ratio * ratio * ratio * ratio; }
 
 void Follow(double value, double weight, double * mean) {
   *mean = *mean == 0 ? value : *mean + (value - *mean) * weight;
@@ -25,24 +70,79 @@ void Follow(double value, double weight, double * mean) {
 
 }  // namespace
 
-uint32_t PrefillPace::Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const {
-  // Decoders that come back while their last group is further on have a fast way: theirs can follow it at once.
-  const size_t max_groups = std::max<size_t>(MaxGroups(n_stages), decode_rows > 0 && n_stages > 1 ? 2 : 1);
-  if (left == 0 || on_way_.size() >= max_groups) return 0;
-  if (decode_rows > 0) {
-    const auto measured = steps_.find(decode_rows);
-    if (measured == steps_.end() || n_ticks_ - measured->second.tick >= kBelievedTicks) return 0;
+uint32_t PrefillPace::Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t left) const {
+  if (left == 0) return 0;
+  if (decode_rows == 0) {
+    const OwnTicks own = PlanOwn(load, left);
+    return HasRoom(load, own) ? own.rows : 0;
   }
-  uint32_t rows = std::min(left, kFirstRows);
-  if (row_us_ > 0) {
-    constexpr double target = kTickTargetUs;
-    const double step = StepUs(decode_rows);
-    double budget = step == 0 ? target / 2 : std::min(kPrefillShare * step, target - step);
-    budget = std::max<double>(budget, kMinPrefillUs);
-    rows = static_cast<uint32_t>(std::clamp<double>(std::max(budget / row_us_, LeastRows(step)), 1, left));
+  const auto measured = steps_.find(decode_rows);
+  if (measured == steps_.end() || n_ticks_ - measured->second.tick >= kBelievedTicks) return 0;
+  return IsShared(load) ? SharedRows(decode_rows, Crowd(load), left) : 0;
+}
+
+bool PrefillPace::OwnTickIsDue(const PaceLoad & load) const {
+  if (IsShared(load)) return false;
+  const OwnTicks own = PlanOwn(load, kMaxOwnRows);
+  return MayOwn(own.idle ? 1 : own.n);
+}
+
+// Whether a tick of prefill alone makes nobody wait for longer than was planned.
+bool PrefillPace::HasRoom(const PaceLoad & load, const OwnTicks & own) const {
+  if (!IsShared(load)) return MayOwn(own.n);
+  // One at each stage, and one that waits for the slowest.
+  return load.n_stages == 1 || on_way_.size() < std::max<size_t>(MaxGroups(load.n_stages), load.n_stages + 1);
+}
+
+// Whether fewer than so many ticks of prefill alone were in the last lap.
+bool PrefillPace::MayOwn(size_t n_lap) const {
+  return own_laps_.size() < n_lap || laps_ - own_laps_.end()[-static_cast<ptrdiff_t>(n_lap)] >= kLap;
+}
+
+// Those with which what is promised to decoders, to the prompt and to whoever cancels is kept best.
+PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left) const {
+  const double step = StepUs(0);
+  if (own_.empty() || step == 0) return {.rows = std::min(left, own_.empty() ? kFirstRows : AloneRows())};
+  const double slowness = std::max(1.0, slowest_us_ / step);
+  const uint32_t cap = load.cap == 0 ? load.lanes : std::min(load.cap, load.lanes);
+  const uint32_t groups = (load.lanes + cap - 1) / std::max(1U, cap);
+  const double decode = slowness * groups * step;
+  const double quiet = std::max(decode, slowest_us_ == 0 ? load.n_stages * step : step + away_us_);
+  const double alone = slowness * own_.Us(AloneRows()) / AloneRows();
+  const uint32_t most = std::min(left, kMaxOwnRows);
+  const size_t most_n = load.n_stages == 1 ? 1 : MaxGroups(load.n_stages);
+  OwnTicks best;
+  double best_cost = 0;
+  for (uint32_t rows = std::min(kKernelRows, most);; rows = std::min(rows + kKernelRows, most)) {
+    const double us = own_.Us(rows);
+    // Several small ones take longer than a larger one.
+    for (size_t n = 1; n <= (rows < kAloneRows ? 1 : most_n); n++) {
+      const double busy = decode + n * slowness * us;
+      const double awaited = quiet + slowness * us / 2;  // by a decoder that comes back during such a tick
+      const double lap = load.n_stages == 1 ? busy : std::max(busy, awaited);
+      const double token = lap / quiet / kMaxTokenRatio;
+      const double prompt = lap / (n * rows) / alone / kMaxPromptRatio * Crowd(load);
+      // Groups that change in size make stages wait for each other.
+      const double change = rows == last_own_rows_ ? 1 : kChange;
+      const double cost = change * (Fourth(token) + Fourth(prompt) + Fourth(TargetRatio(us)));
+      if (best.rows != 0 && cost >= best_cost) continue;
+      best = {.rows = rows, .n = n, .idle = busy < awaited};
+      best_cost = cost;
+    }
+    if (rows == most) return best;
   }
-  const uint32_t whole = (decode_rows + rows) / kKernelRows * kKernelRows;
-  return whole > decode_rows ? whole - decode_rows : rows;
+}
+
+// Rows of prefill in a tick with decoding, where there is no other stage.
+uint32_t PrefillPace::SharedRows(uint32_t decode_rows, double crowd, uint32_t left) const {
+  if (row_us_ == 0) return RoundedDown(decode_rows, std::min(left, kFirstRows));
+  const double step = StepUs(decode_rows);
+  const double fair = BudgetUs(step, crowd * kPrefillShare * step) / row_us_;
+  const double least = RoundedUp(decode_rows, LeastRows(decode_rows, step));
+  const auto rows = std::max(RoundedDown(decode_rows, static_cast<uint32_t>(std::clamp<double>(fair, 1, left))),
+                             static_cast<uint32_t>(std::min<double>(least, left)));
+  const double limit = step + BudgetUs(step, crowd * kCheapShare * step);
+  return std::min(left, shared_.Largest(decode_rows + rows, limit) - decode_rows);
 }
 
 uint32_t PrefillPace::AloneRows() const {
@@ -55,27 +155,36 @@ uint32_t PrefillPace::AloneRows() const {
 }
 
 // Rows beside a step of decoding with which a prompt takes no more than twice as long as alone.
-double PrefillPace::LeastRows(double step_us) const {
-  const double least = step_us / row_us_;  // as long as the decoding takes: enough where a row costs the same everywhere
+double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
+  const double least =
+      step_us / row_us_;  // as long as the decoding takes: enough where a row costs the same everywhere
   if (alone_row_us_ == 0) return least;
-  // Kernels may take as long for two rows as for ten. Each of a few rows then costs more than alone, and a budget of time
-  // would make them fewer and still dearer.
+  // Kernels may take as long for two rows as for ten. Each of a few rows then costs more than alone, and a budget of
+  // time would make them fewer and still dearer.
   const double spare_us = 2 * alone_row_us_ - row_us_;
   const double even = spare_us > 0 ? step_us / spare_us : kFirstRows;
-  return std::max(least, std::min<double>(even, kFirstRows));
+  return std::max(least, std::min<double>(even, shared_.Fewest(decode_rows, kEnough * alone_row_us_)));
 }
 
-void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us) {
+void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
   n_ticks_++;
   took_us_ = took_us;
   const auto took = static_cast<double>(took_us);
-  if (decode_rows > 0) last_decode_rows_ = decode_rows;
+  if (decode_rows > 0) {
+    last_decode_rows_ = decode_rows;
+    laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
+  } else {
+    last_own_rows_ = prefill_rows;
+    own_laps_.push_back(laps_);
+    if (own_laps_.size() > kMaxPrefillGroups) own_laps_.pop_front();
+  }
   if (prefill_rows == 0) {
     Step & step = steps_[decode_rows];
     Follow(took, kWeight, &step.us);
     step.tick = n_ticks_;
     return;
   }
+  (decode_rows > 0 ? shared_ : own_).Ran(decode_rows + prefill_rows, took_us);
   if (decode_rows == 0 && prefill_rows >= kAloneRows) Follow(took / prefill_rows, kWeight, &alone_row_us_);
   // The weights are read once for all rows of a tick, so prefill costs what it adds to the tick of decoding.
   double row = std::max(0.0, took - StepUs(decode_rows)) / prefill_rows;

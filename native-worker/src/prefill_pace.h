@@ -8,28 +8,39 @@
 #include <deque>
 #include <map>
 
+#include "tick_sizes.h"
+
 namespace meshnet {
 
-// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where a prompt would be less
-// than half as fast as alone.
+// What a tick aims at while somebody decodes: a cancel takes effect between ticks. Passed only where a prompt would be
+// less than half as fast as alone.
 inline constexpr uint64_t kTickTargetUs = 50'000;
-// The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at a
-// somewhat slower stage too, and not what they take on the average.
+// The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at
+// a somewhat slower stage too, and not what they take on the average.
 inline constexpr uint64_t kAloneTargetUs = 40'000;
-// Time of prefill beside a unit of time of decoding. A decoder then waits 2.25 times as long for its next token as
-// undisturbed, and a prompt takes 1.8 times as long as alone: each a tenth inside of what is promised (2.5 and 2).
+// How many times as long as undisturbed a token should take beside a prompt, and how many times as long as alone the
+// prompt. What is promised is 2.5 for 95 of 100 tokens, and 2.
+inline constexpr double kMaxTokenRatio = 1.8;
+inline constexpr double kMaxPromptRatio = 1.8;
+// With one stage both are in the same tick. Time of prefill beside a unit of time of decoding: a decoder then
+// waits 2.25 times as long for its next token as undisturbed, and a prompt takes 1.8 times as long as alone.
 inline constexpr double kPrefillShare = 1.25;
+// The same for rows that cost hardly anything more: 2.4 times as long.
+inline constexpr double kCheapShare = 1.4;
+// Prompts for each decoder that count at most: beside one session, a client with many does not have all of the time.
+inline constexpr double kMaxCrowd = 4;
 // Below it a tick's own overhead is what counts.
 inline constexpr uint64_t kMinPrefillUs = 2'000;
-// Rows of the first prompt, whose cost is unknown. Beside decoders no more are put into a tick for the prompt's sake alone.
+// Rows of the first prompt, whose cost is unknown. Beside decoders no more are put into a tick for the prompt's sake
+// alone.
 inline constexpr uint32_t kFirstRows = 16;
-// Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly less.
-// Short prompts come in several ticks, so that the stages share them.
+// Rows of a tick of prefill alone at most while somebody decodes.
+inline constexpr uint32_t kMaxOwnRows = 128;
+// Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly
+// less. Short prompts come in several ticks, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 16;
-// Rows that kernels work on together: a tick is filled up to a multiple.
-inline constexpr uint32_t kKernelRows = 4;
-// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill, and the groups that
-// follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
+// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill, and the groups
+// that follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
 inline constexpr uint64_t kBelievedTicks = 128;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
@@ -38,16 +49,26 @@ inline constexpr uint64_t kLostUs = 1'000'000;
 // A group with prefill is believed to be on its way for kLostUs, or for so many ticks like the one it was in.
 inline constexpr uint64_t kLostTicks = 8;
 
+// What a head's prompts share the ring with.
+struct PaceLoad {
+  uint32_t n_stages = 1;  // of the longest ring
+  uint32_t lanes = 0;     // that decode, here or on their way
+  uint32_t cap = 0;       // lanes of a tick at most; 0: all
+  uint32_t prompts = 1;   // lanes that wait with rows of prefill
+};
+
 class PrefillPace {
  public:
-  // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: later stages have enough to do, or
-  // the cost of this tick without prefill is to be measured. `n_stages` of the longest ring.
-  uint32_t Rows(uint32_t decode_rows, uint32_t n_stages, uint32_t left) const;
-  // The same while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
+  // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: prompts had their ticks since the
+  // last tokens, or the cost of this tick without prefill is to be measured.
+  uint32_t Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t left) const;
+  // A tick of prefill alone comes next, even if decoders are here: each of them has had a token since the last one.
+  bool OwnTickIsDue(const PaceLoad & load) const;
+  // Rows of prefill while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 
-  // A tick is over in which every lane ran.
-  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us);
+  // A tick is over in which every lane ran. `lanes`: that decode, in this tick or not.
+  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes = 0);
   // The tick's output has gone to the next stage. Group numbers grow.
   void Sent(uint64_t group, bool prefill, uint64_t now_us);
   // Takes for through what has been on its way for too long: a decoder whose tokens are late, or whose last stage keeps
@@ -68,16 +89,32 @@ class PrefillPace {
     uint64_t tick = 0;  // of the last measurement
   };
 
+  // Ticks of prefill alone in a token's way round the ring.
+  struct OwnTicks {
+    uint32_t rows = 0;  // of each
+    size_t n = 1;
+    bool idle = false;  // stages have the time while decoders are away
+  };
+
   struct Away {
     uint64_t group = 0;
     uint64_t until_us = 0;
   };
 
   double StepUs(uint32_t decode_rows) const;
-  double LeastRows(double step_us) const;
+  uint32_t SharedRows(uint32_t decode_rows, double crowd, uint32_t left) const;
+  double LeastRows(uint32_t decode_rows, double step_us) const;
+  OwnTicks PlanOwn(const PaceLoad & load, uint32_t left) const;
+  bool HasRoom(const PaceLoad & load, const OwnTicks & own) const;
+  bool MayOwn(size_t n_lap) const;
   size_t MaxGroups(uint32_t n_stages) const;
 
   std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
+  TickSizes shared_;                // ticks with both
+  TickSizes own_;                   // ticks of prefill alone
+  uint32_t last_own_rows_ = 0;
+  double laps_ = 0;              // tokens that each of the decoders has had
+  std::deque<double> own_laps_;  // laps_ at the newest of the ticks of prefill alone
   uint64_t n_ticks_ = 0;
   uint32_t last_decode_rows_ = 0;
   double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known

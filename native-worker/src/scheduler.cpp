@@ -52,6 +52,9 @@ void OrderFairly(std::vector<const Candidate *> & lanes) {
   std::transform(ranked.begin(), ranked.end(), lanes.begin(), [](const auto & item) { return item.second; });
 }
 
+// Prompts keep a stage busy, as a group of decoders does.
+uint32_t IsPrompt(const RingLoad & load) { return load.prompts > 0 ? 1 : 0; }
+
 void SortByLane(std::vector<Pick> & picks) {
   std::sort(picks.begin(), picks.end(), [](const Pick & a, const Pick & b) { return a.lane < b.lane; });
 }
@@ -93,7 +96,7 @@ uint32_t DecodeCap(const RingLoad & load) {
   if (load.n_stages <= 1) return std::max(cap, load.lanes);
   const uint32_t rounded = (cap + 3) / 4 * 4;
   const uint32_t groups = (load.lanes + rounded - 1) / rounded;
-  return groups >= load.n_stages ? rounded : cap;
+  return groups + IsPrompt(load) >= load.n_stages ? rounded : cap;
 }
 
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
@@ -123,7 +126,7 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   std::stable_sort(prefill.begin(), prefill.end(), older);
   const uint32_t most = DecodeCap(load);
   const uint32_t cap = load.cap == 0 ? most : std::min(load.cap, most);
-  if (!decode.empty() && decode.size() < std::min(cap, load.lanes) && load.away >= load.n_stages) {
+  if (!decode.empty() && decode.size() < std::min(cap, load.lanes) && load.away + IsPrompt(load) >= load.n_stages) {
     const uint64_t due = decode.front()->since_us + kGrowTicks * load.step_us;
     if (due > now_us) {
       schedule.wake_us = std::min(schedule.wake_us, due);
@@ -132,10 +135,12 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   }
   OrderFairly(decode);
   OrderFairly(prefill);
+  const PaceLoad pace{.n_stages = load.n_stages, .lanes = load.lanes, .cap = cap, .prompts = load.prompts};
   uint32_t left = max_rows;
+  const bool own = load.pace != nullptr && !prefill.empty() && load.pace->OwnTickIsDue(pace);
   // Decoders that would fill tick after tick leave something to prompts.
   const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
-  const size_t n_decode = std::min<size_t>({decode.size(), cap, room});
+  const size_t n_decode = own ? 0 : std::min<size_t>({decode.size(), cap, room});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   if (load.pace != nullptr) {
@@ -143,8 +148,8 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
     // one stage is all, whoever is away. Its cost would come on top of the prefill that ticks of decoding have in them.
     const bool back_soon = load.back_us > now_us;
     if (back_soon) schedule.wake_us = std::min(schedule.wake_us, load.back_us);
-    const bool awaited = n_decode == 0 && (gathering || back_soon);
-    left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), load.n_stages, left);
+    const bool awaited = n_decode == 0 && !own && (gathering || back_soon);
+    left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), pace, left);
   } else {
     left = std::min(left, load.alone_rows);
   }

@@ -85,10 +85,11 @@ struct RingLoad {
   uint32_t alone_rows = UINT32_MAX;  // of prefill, while nobody does
   uint64_t back_us = 0;              // by then lanes should be back whose tokens are drawn beside this only stage
   uint32_t cap = 0;                  // lanes of a tick, from what was measured; 0, or above it: DecodeCap
+  uint32_t prompts = 0;              // lanes that are ready with rows of prefill
 };
 
 // How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
-// up to the four rows that the kernels like where that leaves a group for every stage.
+// up to the four rows that the kernels like where that leaves a group for every stage; prompts that wait are one.
 uint32_t DecodeCap(const RingLoad & load);
 
 // A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Where

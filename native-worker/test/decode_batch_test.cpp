@@ -21,8 +21,9 @@ void Feed(DecodeBatch & batch, uint64_t & now_us, uint32_t laps, Cost us_per_tok
   for (uint32_t rows = 0; rows < laps * kLanes;) {
     const uint32_t cap = batch.Cap(kMost);
     ASSERT_LE(cap, kMost);
-    batch.Ran({.start_us = now_us, .rows = cap, .prefill = prefill, .lanes = kLanes, .most = kMost});
-    now_us += cap * static_cast<uint64_t>(us_per_token(cap));
+    const uint64_t took = cap * static_cast<uint64_t>(us_per_token(cap));
+    batch.Ran({.start_us = now_us, .rows = cap, .prefill = prefill, .lanes = kLanes, .most = kMost, .took_us = took});
+    now_us += took;
     rows += cap;
   }
 }
@@ -85,7 +86,7 @@ TEST(DecodeBatch, TriesASmallerSizeWhereNoLargerOneIsLeftButNotBesideAPrompt) {
   uint64_t now = 1;
   const auto run = [&](uint32_t laps) {
     for (uint32_t rows = 0; rows < laps * 8; rows += 4, now += 50'000) {
-      batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 8, .most = 4});
+      batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 8, .most = 4, .took_us = 40'000});
     }
   };
   run(kSettlingLaps + kMeasuredLaps * kMinRests);
@@ -96,10 +97,40 @@ TEST(DecodeBatch, TriesASmallerSizeWhereNoLargerOneIsLeftButNotBesideAPrompt) {
   EXPECT_EQ(batch.Cap(4), kKernelRows);  // for as long as the prompt takes
 }
 
+TEST(DecodeBatch, TriesASmallerSizeAtOnceWhereTheHeadIsMostlyIdle) {
+  DecodeBatch batch;
+  uint64_t now = 1;
+  const auto lap = [&] {
+    for (uint32_t rows = 0; rows < 8; rows += batch.Cap(4)) {
+      const bool few = batch.Cap(4) < 4;
+      batch.Ran({.start_us = now, .rows = batch.Cap(4), .prefill = false, .lanes = 8, .most = 4, .took_us = 20'000});
+      now += few ? 19'000 : 41'000;
+    }
+  };
+  for (uint32_t i = 0; i <= kSettlingLaps + kMeasuredLaps; i++) lap();
+  EXPECT_EQ(batch.Cap(4), kFewestRows);
+  for (uint32_t i = 0; i < kSettlingLaps + kMeasuredLaps; i++) lap();
+  for (uint32_t i = 0; i < kMeasuredLaps * kMinRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
+}
+
+TEST(DecodeBatch, BeginsWithWhatWasBestWithAsManyLanes) {
+  DecodeBatch batch;
+  uint64_t now = 1;
+  Feed(batch, now, 20, [](uint32_t cap) { return 6000 + 12000 / cap; });
+  ASSERT_EQ(batch.Cap(kMost), kMost);
+  batch.Ran({.start_us = now, .rows = 3, .prefill = false, .lanes = 6, .most = 3, .took_us = 1});
+  batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 30, .most = kMost, .took_us = 1});
+  EXPECT_EQ(batch.Cap(kMost), kMost);
+  batch.Ran({.start_us = now, .rows = 3, .prefill = false, .lanes = 6, .most = 3, .took_us = 1});
+  batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 20, .most = 10, .took_us = 1});
+  EXPECT_EQ(batch.Cap(10), kKernelRows);
+}
+
 TEST(DecodeBatch, LearnsNothingFromTicksWithPrompts) {
   DecodeBatch batch;
   uint64_t now = 1;
-  Feed(batch, now, 50, [](uint32_t cap) { return 48000 / cap; }, true);
+  Feed(
+      batch, now, 50, [](uint32_t cap) { return 48000 / cap; }, true);
   EXPECT_EQ(batch.Cap(kMost), kKernelRows);
 }
 
@@ -151,8 +182,9 @@ class DecodeRing {
     }
     const auto rows = static_cast<uint32_t>(schedule.picks.size());
     EXPECT_LE(rows, most);
-    batch_.Ran({.start_us = now_us_, .rows = rows, .prefill = false, .lanes = kLanes, .most = most});
     step_us_ = Cost(rows);
+    batch_.Ran(
+        {.start_us = now_us_, .rows = rows, .prefill = false, .lanes = kLanes, .most = most, .took_us = step_us_});
     now_us_ += step_us_;
     later_free_us_ = std::max(later_free_us_, now_us_ + delay_us_) + step_us_;
     groups_++;
