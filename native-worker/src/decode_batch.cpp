@@ -1,7 +1,6 @@
 #include "decode_batch.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace meshnet {
@@ -22,8 +21,8 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
   const uint64_t before_us = std::exchange(last_us_, 0);
   const uint32_t before_rows = std::exchange(last_rows_, tick.rows);
   const uint64_t before_took_us = std::exchange(last_took_us_, tick.took_us);
-  if (tick.rows == 0 || tick.most <= kFewestRows) return;
   if (tick.prefill) return GiveUp();
+  if (tick.rows == 0 || tick.most <= kFewestRows) return;
   last_us_ = tick.start_us;
   if (IsOther(tick.lanes, lanes_)) return Restart(tick);
   Limit(tick.most);
@@ -49,7 +48,6 @@ void DecodeBatch::Restart(const DecodeTick & tick) {
   lanes_ = tick.lanes;
   tried_ = kept_;
   Limit(tick.most);
-  if (const uint32_t found = Found(tick.lanes); found > 0) tried_ = kept_ = std::min(found, most_);
   up_ = kept_ < most_;
   rests_left_ = up_ ? 0 : kMinRests;
   rests_ = kMinRests;
@@ -99,21 +97,13 @@ void DecodeBatch::Judge(double speed, double busy) {
   } else if (speed > kept_speed_ * kFaster) {
     kept_ = tried_;
     kept_speed_ = speed;
-    found_[lanes_] = kept_;
-    rests_ = kFoundRests;
+    rests_ = kMinRests;
   } else {
     tried_ = kept_;
     Settle();
     return Rest();
   }
   Try();
-}
-
-// What won a trial with about as many lanes; 0: nothing did.
-uint32_t DecodeBatch::Found(uint32_t lanes) const {
-  const auto above = found_.lower_bound(lanes);
-  if (above != found_.end() && !IsOther(lanes, above->first)) return above->second;
-  return above != found_.begin() && !IsOther(lanes, std::prev(above)->first) ? std::prev(above)->second : 0;
 }
 
 // Twice or half of the size in use, and a multiple of kKernelRows where it can be; the size in use at either end.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 
 #include "prefill_pace.h"
 
@@ -20,8 +19,6 @@ inline constexpr uint32_t kSettlingLaps = 2;
 // Measurements from a trial that failed to the next one; doubled each time.
 inline constexpr uint32_t kMinRests = 4;
 inline constexpr uint32_t kMaxRests = 64;
-// The same from a trial that found a faster size to one back: the other was measured just before.
-inline constexpr uint32_t kFoundRests = 16;
 // A head that computes for less than this part of the time has room for smaller groups: more of them then are on their
 // way at once, and each is back sooner.
 inline constexpr double kIdle = 0.6;
@@ -30,15 +27,15 @@ inline constexpr double kIdle = 0.6;
 struct DecodeTick {
   uint64_t start_us = 0;
   uint32_t rows = 0;     // of decoding
-  bool prefill = false;  // rows of prompts were with them, or alone
+  bool prefill = false;  // rows of prompts were with them, or alone, or wait for their turn
   uint32_t lanes = 0;    // that decode, ready or on their way round the ring
   uint32_t most = 0;     // DecodeCap
   uint64_t took_us = 0;  // how long the head computed
 };
 
-// Begins with the size that was best with as many lanes before, or the smallest that all kernels like, and raises it
-// only while the measured speed rises, or lowers it while that helps, as over long delays; later it tries the sizes
-// above and below from time to time, because delays change.
+// Begins with the smallest batch that all kernels like and raises it only while the measured speed rises, or lowers it
+// while that helps, as over long delays; later it tries the sizes above and below from time to time, because delays
+// change.
 class DecodeBatch {
  public:
   // Lanes of the next tick; never more than `most`, so that every stage has a group to work on.
@@ -53,16 +50,14 @@ class DecodeBatch {
   void GiveUp();
   void Judge(double speed, double busy);
   uint32_t Next() const;
-  uint32_t Found(uint32_t lanes) const;
   void Try();
   void Rest();
 
-  uint32_t kept_ = kKernelRows;         // the fastest size so far
-  uint32_t tried_ = kKernelRows;        // the size in use; another than kept_: a trial
-  double kept_speed_ = 0;               // of kept_, in tokens per microsecond
-  bool up_ = true;                      // where the next trial goes
-  std::map<uint32_t, uint32_t> found_;  // sizes that won a trial, by lanes; as many as lanes at most
-  bool first_ = true;                   // nothing was measured with so many lanes
+  uint32_t kept_ = kKernelRows;   // the fastest size so far
+  uint32_t tried_ = kKernelRows;  // the size in use; another than kept_: a trial
+  double kept_speed_ = 0;         // of kept_, in tokens per microsecond
+  bool up_ = true;                // where the next trial goes
+  bool first_ = true;             // nothing was measured with so many lanes
   uint32_t rests_left_ = 0;
   uint32_t rests_ = kMinRests;
 

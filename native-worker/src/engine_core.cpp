@@ -211,6 +211,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
         const uint64_t lost = lane.in_ring() ? pace_.LostAt(lane.sent_us()) : UINT64_MAX;
         if (lost > now_us) {
           load.pace = &pace_;
+          load.alive++;
           lost_us = std::min(lost_us, lost);
         }
         // Only one stage is head and tail. Drawing mostly takes less than a tick; for longer nobody is held up.
@@ -219,7 +220,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       if (lane.in_ring()) away.insert(lane.sent_group());
       auto candidate = lane.Ready();
       if (!candidate) continue;
-      if (!candidate->decode) load.prompts++;
+      if (!candidate->decode && !candidate->blocked) load.prompts++;
       if (info.is_head) {
         const std::string & client = lane.spec().params.client;
         candidate->client = clients.at(client);
@@ -265,11 +266,11 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
   }
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
-  pace_.Ran(decode, prefill, took_us, load_.lanes);
+  pace_.Ran(decode, prefill, took_us, load_.alive);
   if (load_.n_stages > 1) {
     batch_.Ran({.start_us = start_us,
                 .rows = decode,
-                .prefill = prefill > 0,
+                .prefill = prefill > 0 || load_.prompts > 0,
                 .lanes = load_.lanes,
                 .most = DecodeCap(load_),
                 .took_us = took_us});

@@ -17,14 +17,14 @@ constexpr double kRiseWeight = 0.5;
 constexpr double kStageTolerance = 0.25;
 // Of a first tick, at most this many times as much may be the part that it shares with decoding.
 constexpr double kMaxShared = 4;
-// A prompt is fast enough in ticks whose rows take so many times as long as alone: a tenth inside of what is promised.
-constexpr double kEnough = 1.8;
 // Of a lap, as sums of parts come out.
 constexpr double kLap = 1 - 1e-6;
 // What a part of the target counts that a tick passes it by.
 constexpr double kOverTarget = 0.25;
 // How much better another size must be than the one in use.
 constexpr double kChange = 1.1;
+// A trip counts as this many times as long as usual at most.
+constexpr double kMaxLonger = 2;
 // A trip that takes this many times as long as usual is no delay any more.
 constexpr double kLostTrips = 4;
 
@@ -81,9 +81,9 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t
   return IsShared(load) ? SharedRows(decode_rows, Crowd(load), left) : 0;
 }
 
-bool PrefillPace::OwnTickIsDue(const PaceLoad & load) const {
-  if (IsShared(load)) return false;
-  const OwnTicks own = PlanOwn(load, kMaxOwnRows);
+bool PrefillPace::OwnTickIsDue(const PaceLoad & load, uint32_t left) const {
+  if (left == 0 || IsShared(load)) return false;
+  const OwnTicks own = PlanOwn(load, left);
   return MayOwn(own.idle ? 1 : own.n);
 }
 
@@ -101,11 +101,12 @@ bool PrefillPace::MayOwn(size_t n_lap) const {
 
 // Those with which what is promised to decoders, to the prompt and to whoever cancels is kept best.
 PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left) const {
-  const double step = StepUs(0);
+  const uint32_t lanes = std::max(1U, load.lanes);
+  const uint32_t cap = load.cap == 0 ? lanes : std::min(load.cap, lanes);
+  const double step = StepUs(cap);
   if (own_.empty() || step == 0) return {.rows = std::min(left, own_.empty() ? kFirstRows : AloneRows())};
   const double slowness = std::max(1.0, slowest_us_ / step);
-  const uint32_t cap = load.cap == 0 ? load.lanes : std::min(load.cap, load.lanes);
-  const uint32_t groups = (load.lanes + cap - 1) / std::max(1U, cap);
+  const uint32_t groups = (lanes + cap - 1) / cap;
   const double decode = slowness * groups * step;
   const double quiet = std::max(decode, slowest_us_ == 0 ? load.n_stages * step : step + away_us_);
   const double alone = slowness * own_.Us(AloneRows()) / AloneRows();
@@ -133,7 +134,7 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
   }
 }
 
-// Rows of prefill in a tick with decoding, where there is no other stage.
+// Rows of prefill in a tick with decoding.
 uint32_t PrefillPace::SharedRows(uint32_t decode_rows, double crowd, uint32_t left) const {
   if (row_us_ == 0) return RoundedDown(decode_rows, std::min(left, kFirstRows));
   const double step = StepUs(decode_rows);
@@ -163,7 +164,7 @@ double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
   // time would make them fewer and still dearer.
   const double spare_us = 2 * alone_row_us_ - row_us_;
   const double even = spare_us > 0 ? step_us / spare_us : kFirstRows;
-  return std::max(least, std::min<double>(even, shared_.Fewest(decode_rows, kEnough * alone_row_us_)));
+  return std::max(least, std::min<double>(even, shared_.Fewest(decode_rows, kMaxPromptRatio * alone_row_us_)));
 }
 
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
@@ -174,7 +175,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
     last_decode_rows_ = decode_rows;
     laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
   } else {
-    last_own_rows_ = prefill_rows;
+    if (prefill_rows % kKernelRows == 0) last_own_rows_ = prefill_rows;
     own_laps_.push_back(laps_);
     if (own_laps_.size() > kMaxPrefillGroups) own_laps_.pop_front();
   }
@@ -204,18 +205,24 @@ void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
 }
 
 void PrefillPace::Forget(uint64_t now_us) {
-  if (on_way_.empty()) return;
+  if (on_way_.empty() || on_way_.front().until_us > now_us) return;
   while (!on_way_.empty() && on_way_.front().until_us <= now_us) on_way_.pop_front();
   if (on_way_.empty()) quiet_from_ = newest_ + 1;
+  own_laps_.clear();
 }
 
 void PrefillPace::Returned(uint64_t group, uint64_t away_us, uint64_t slowest_us) {
+  // With prefill on the way a trip takes longer. One that is short all the same says that the way has become shorter.
+  const auto away = static_cast<double>(away_us);
+  if (!on_way_.empty() && slowest_us > 0 && away < away_us_) Follow(away, kWeight, &away_us_);
   if (on_way_.empty()) {
     if (group < quiet_from_ || slowest_us == 0) return;
+    // A lane that is late is no measure of the way that others have.
+    const double most = away_us_ == 0 ? static_cast<double>(kLostUs) : kMaxLonger * away_us_;
+    const double trip = std::min(away, most);
+    Follow(trip, kWeight, &away_us_);
     // No other stage can have computed for longer than the group was away.
-    slowest_us = std::min(slowest_us, std::max(away_us, static_cast<uint64_t>(StepUs(0))));
-    Follow(static_cast<double>(away_us), kWeight, &away_us_);
-    Follow(static_cast<double>(slowest_us), kWeight, &slowest_us_);
+    Follow(std::min<double>(slowest_us, std::max(trip, StepUs(0))), kWeight, &slowest_us_);
     return;
   }
   while (!on_way_.empty() && on_way_.front().group <= group) on_way_.pop_front();

@@ -23,7 +23,8 @@ inline constexpr uint64_t kAloneTargetUs = 40'000;
 inline constexpr double kMaxTokenRatio = 1.8;
 inline constexpr double kMaxPromptRatio = 1.8;
 // With one stage both are in the same tick. Time of prefill beside a unit of time of decoding: a decoder then
-// waits 2.25 times as long for its next token as undisturbed, and a prompt takes 1.8 times as long as alone.
+// waits 2.25 times as long for its next token as undisturbed, and a prompt takes 1.8 times as long as alone. Where more
+// prompts wait than lanes decode, for any number of stages, it is as many times more, up to the target of a tick.
 inline constexpr double kPrefillShare = 1.25;
 // The same for rows that cost hardly anything more: 2.4 times as long.
 inline constexpr double kCheapShare = 1.4;
@@ -31,16 +32,15 @@ inline constexpr double kCheapShare = 1.4;
 inline constexpr double kMaxCrowd = 4;
 // Below it a tick's own overhead is what counts.
 inline constexpr uint64_t kMinPrefillUs = 2'000;
-// Rows of the first prompt, whose cost is unknown. Beside decoders no more are put into a tick for the prompt's sake
-// alone.
+// Rows of the first prompt, whose cost is unknown.
 inline constexpr uint32_t kFirstRows = 16;
 // Rows of a tick of prefill alone at most while somebody decodes.
 inline constexpr uint32_t kMaxOwnRows = 128;
 // Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly
 // less. Short prompts come in several ticks, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 16;
-// For how many ticks the cost of decoding alone is believed. After it one tick goes without prefill, and the groups
-// that follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
+// For how many ticks the cost of decoding alone is believed where ticks have both. After it one goes without prefill,
+// and the groups that follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
 inline constexpr uint64_t kBelievedTicks = 128;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
@@ -52,18 +52,18 @@ inline constexpr uint64_t kLostTicks = 8;
 // What a head's prompts share the ring with.
 struct PaceLoad {
   uint32_t n_stages = 1;  // of the longest ring
-  uint32_t lanes = 0;     // that decode, here or on their way
+  uint32_t lanes = 0;     // that decode, here or on their way, without those that are lost
   uint32_t cap = 0;       // lanes of a tick at most; 0: all
   uint32_t prompts = 1;   // lanes that wait with rows of prefill
 };
 
 class PrefillPace {
  public:
-  // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: prompts had their ticks since the
-  // last tokens, or the cost of this tick without prefill is to be measured.
+  // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: prompts have ticks of their own, or
+  // had them since the last tokens, or the cost of this tick without prefill is to be measured.
   uint32_t Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t left) const;
   // A tick of prefill alone comes next, even if decoders are here: each of them has had a token since the last one.
-  bool OwnTickIsDue(const PaceLoad & load) const;
+  bool OwnTickIsDue(const PaceLoad & load, uint32_t left) const;
   // Rows of prefill while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 

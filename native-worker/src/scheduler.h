@@ -73,7 +73,7 @@ struct Schedule {
   uint64_t wake_us = UINT64_MAX;  // when to ask again if nothing else happens
 };
 
-// Decoding lanes of a head, ready or on their way round the ring.
+// What a head's ring has on it: decoding lanes, ready or on their way round, and prompts.
 struct RingLoad {
   uint32_t lanes = 0;
   double shares = 0;      // sum of 1 / n_stages
@@ -86,13 +86,15 @@ struct RingLoad {
   uint64_t back_us = 0;              // by then lanes should be back whose tokens are drawn beside this only stage
   uint32_t cap = 0;                  // lanes of a tick, from what was measured; 0, or above it: DecodeCap
   uint32_t prompts = 0;              // lanes that are ready with rows of prefill
+  uint32_t alive = 0;                // of lanes, those that are not away for so long that nobody waits for them
 };
 
 // How many lanes a head decodes in one tick: an equal share for every stage, so that all of them work at once; rounded
 // up to the four rows that the kernels like where that leaves a group for every stage; prompts that wait are one.
 uint32_t DecodeCap(const RingLoad & load);
 
-// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace. Where
+// A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace; or
+// prefill alone, when the pace says that its turn has come. Where
 // not all fit, every client has one lane in it before anybody has a second. Lanes that went round as one group are
 // waited for, wait_us at most. Groups that have come apart grow together again: while every stage has one to work on,
 // fewer lanes than the cap wait for others that come back, two ticks at most.

@@ -19,6 +19,8 @@ constexpr uint64_t kFreshTicks = 32;
 
 void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
   n_ticks_++;
+  // What is left of a prompt says little of a whole size.
+  if (rows % kKernelRows != 0 && !sizes_.empty()) return;
   const uint32_t whole = (rows + kKernelRows - 1) / kKernelRows * kKernelRows;
   Size & size = sizes_[whole];
   const auto took = static_cast<double>(took_us);
@@ -42,11 +44,13 @@ double TickSizes::Us(uint32_t rows) const {
 
 double TickSizes::RowUs(uint32_t most) const {
   double least = 0;
+  double outdated = 0;  // of all, where none is fresh
   for (const auto & [rows, size] : sizes_) {
-    if (rows > most && least > 0) break;
-    if (least == 0 || size.us / rows < least) least = size.us / rows;
+    if (rows > most && (least > 0 || outdated > 0)) break;
+    double & of = n_ticks_ - size.tick <= kMeasuredTicks ? least : outdated;
+    if (of == 0 || size.us / rows < of) of = size.us / rows;
   }
-  return least;
+  return least > 0 ? least : outdated;
 }
 
 uint32_t TickSizes::Largest(uint32_t rows, double limit_us) const {

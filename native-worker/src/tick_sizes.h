@@ -1,5 +1,6 @@
 // TickSizes: what ticks of one kind take, by their rows. Kernels may take as long for sixteen rows as for five, so that
-// no cost of a row tells it: sizes are measured. Threads: pure bookkeeping; the engine thread.
+// no cost of a row tells it: sizes are measured.
+// Threads: pure bookkeeping; the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ inline constexpr uint64_t kTrialTicks = 16;
 
 class TickSizes {
  public:
+  // Remembers a size for each kKernelRows that a tick can have.
   void Ran(uint32_t rows, uint64_t took_us);
   bool empty() const { return sizes_.empty(); }
 

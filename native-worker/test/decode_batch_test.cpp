@@ -93,7 +93,7 @@ TEST(DecodeBatch, TriesASmallerSizeWhereNoLargerOneIsLeftButNotBesideAPrompt) {
   EXPECT_EQ(batch.Cap(4), kKernelRows);  // lanes that come and go make nobody slower
   run(2 * kMeasuredLaps);
   ASSERT_EQ(batch.Cap(4), kFewestRows);
-  batch.Ran({.start_us = now, .rows = 2, .prefill = true, .lanes = 8, .most = 4});
+  batch.Ran({.start_us = now, .rows = 0, .prefill = true, .lanes = 8, .most = 4});
   EXPECT_EQ(batch.Cap(4), kKernelRows);  // for as long as the prompt takes
 }
 
@@ -111,19 +111,6 @@ TEST(DecodeBatch, TriesASmallerSizeAtOnceWhereTheHeadIsMostlyIdle) {
   EXPECT_EQ(batch.Cap(4), kFewestRows);
   for (uint32_t i = 0; i < kSettlingLaps + kMeasuredLaps; i++) lap();
   for (uint32_t i = 0; i < kMeasuredLaps * kMinRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
-}
-
-TEST(DecodeBatch, BeginsWithWhatWasBestWithAsManyLanes) {
-  DecodeBatch batch;
-  uint64_t now = 1;
-  Feed(batch, now, 20, [](uint32_t cap) { return 6000 + 12000 / cap; });
-  ASSERT_EQ(batch.Cap(kMost), kMost);
-  batch.Ran({.start_us = now, .rows = 3, .prefill = false, .lanes = 6, .most = 3, .took_us = 1});
-  batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 30, .most = kMost, .took_us = 1});
-  EXPECT_EQ(batch.Cap(kMost), kMost);
-  batch.Ran({.start_us = now, .rows = 3, .prefill = false, .lanes = 6, .most = 3, .took_us = 1});
-  batch.Ran({.start_us = now, .rows = 4, .prefill = false, .lanes = 20, .most = 10, .took_us = 1});
-  EXPECT_EQ(batch.Cap(10), kKernelRows);
 }
 
 TEST(DecodeBatch, LearnsNothingFromTicksWithPrompts) {

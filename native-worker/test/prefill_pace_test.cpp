@@ -74,19 +74,19 @@ PrefillPace Measured() {
 
 TEST(PrefillPace, GivesAPromptOneTickBetweenTwoTokensOfARing) {
   PrefillPace pace = Measured();
-  EXPECT_TRUE(pace.OwnTickIsDue(Load(2)));
+  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
   const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
   EXPECT_GE(rows, 8U);
   EXPECT_LE(rows, 16U);
   pace.Ran(0, rows, 10'000 + 3'000 * rows, 4);
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(2)));
+  EXPECT_FALSE(pace.OwnTickIsDue(Load(2), kMaxRows));
   EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), 0U);
   pace.Ran(2, 0, 15'000, 4);  // two of four had their token
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(2)));
+  EXPECT_FALSE(pace.OwnTickIsDue(Load(2), kMaxRows));
   pace.Ran(2, 0, 15'000, 4);
-  EXPECT_TRUE(pace.OwnTickIsDue(Load(2)));
+  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
   EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), rows);
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(1)));  // with one stage they share their ticks
+  EXPECT_FALSE(pace.OwnTickIsDue(Load(1), kMaxRows));  // with one stage they share their ticks
 }
 
 TEST(PrefillPace, GivesMorePromptsThanDecodersMoreOfTheTime) {
@@ -103,7 +103,7 @@ TEST(PrefillPace, SharesTicksOnlyWhereMostWaitForTheirFirstToken) {
   EXPECT_EQ(pace.Rows(4, load, kMaxRows), 0U);
   load.prompts = 5;
   EXPECT_GT(pace.Rows(4, load, kMaxRows), 0U);
-  EXPECT_FALSE(pace.OwnTickIsDue(load));
+  EXPECT_FALSE(pace.OwnTickIsDue(load, kMaxRows));
 }
 
 TEST(PrefillPace, UsesTheTimeForWhichDecodersAreAway) {
@@ -134,29 +134,50 @@ TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
 TEST(PrefillPace, BelievesNoStageThatClaimsToNeedNoTime) {
   PrefillPace pace = Measured();
   pace.Sent(1, false, 0);
-  pace.Returned(1, 1'000'000, 1);
+  for (int i = 0; i < 40; i++) pace.Returned(1, 1'000'000'000, 1);  // nor that its way is a quarter of an hour long
   uint32_t ticks = 0;
   for (; pace.Rows(0, Load(2), kMaxRows) > 0; ticks++) {
     ASSERT_LE(ticks, kMaxPrefillGroups);
-    pace.Ran(0, 8, 34'000, 4);
+    pace.Ran(0, 16, 58'000, 4);
   }
 }
 
-TEST(PrefillPace, ForgetsAGroupThatIsLate) {
-  PrefillPace pace;
-  pace.Ran(1, 0, 10'000);
+TEST(PrefillPace, PlansForTheWayThatOthersHaveWhenOneIsLate) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 0);
+  for (int i = 0; i < 20; i++) pace.Returned(1, 20'000, 15'000);
+  const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
+  pace.Returned(1, 30'000'000, 15'000);
+  EXPECT_LE(pace.Rows(0, Load(2), kMaxRows), rows + kKernelRows);
+  pace.Ran(0, rows, 10'000 + 3'000 * rows, 4);
+  EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), 0U);  // and still no more of them
+  // Beside prompts a way that has become shorter is seen too.
+  for (int i = 0; i < 20; i++) pace.Returned(2, 400'000, 15'000);
+  const uint64_t before = pace.LostAt(0);
+  pace.Sent(3, true, 0);
+  for (int i = 0; i < 20; i++) pace.Returned(2, 20'000, 15'000);
+  EXPECT_LT(pace.LostAt(0), before);
+}
+
+TEST(PrefillPace, ALateDecoderHoldsUpPromptsForAWhileOnly) {
+  PrefillPace pace = Measured();
   pace.Sent(1, false, 0);
   pace.Returned(1, 20'000'000, 4'000'000'000);  // late, and its last stage lies about why
-  pace.Ran(0, 100, 50'000);
   EXPECT_EQ(pace.ForgetAt(), UINT64_MAX);
-  pace.Sent(2, true, 7);
+  uint64_t group = 2;
+  while (pace.Rows(0, Load(2), kMaxRows) > 0) {
+    pace.Ran(0, 16, 58'000, 4);
+    pace.Sent(group++, true, 7);
+  }
   EXPECT_EQ(pace.ForgetAt(), kLostUs + 7);
   pace.Forget(kLostUs + 6);
-  EXPECT_EQ(pace.ForgetAt(), kLostUs + 7);
+  EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), 0U);
   pace.Forget(kLostUs + 7);
   EXPECT_EQ(pace.ForgetAt(), UINT64_MAX);
-  pace.Ran(0, 100, 500'000);
-  pace.Sent(4, true, 9);  // takes as long at other stages too
+  EXPECT_GT(pace.Rows(0, Load(2), kMaxRows), 0U);
+  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  pace.Ran(0, 16, 500'000, 4);
+  pace.Sent(group, true, 9);  // takes as long at other stages too
   EXPECT_EQ(pace.ForgetAt(), kLostTicks * 500'000 + 9);
 }
 
@@ -208,7 +229,7 @@ TEST(PrefillPace, CutsAPromptByTimeEvenWhenNobodyDecodes) {
 TEST(ScheduleHead, HoldsPrefillBackForAGroupThatIsAboutToBeWhole) {
   PrefillPace pace;
   pace.Ran(0, 16, 40'000, 2);
-  RingLoad load{.lanes = 2, .shares = 1, .n_stages = 2};
+  RingLoad load{.lanes = 2, .shares = 1, .n_stages = 2, .prompts = 1, .alive = 2};
   load.pace = &pace;
   const Candidate decode{.lane = 0, .decode = true, .rows = 1, .group = {7, 2}, .since_us = 100};
   const std::vector<Candidate> all = {decode, {.lane = 1, .rows = 40, .since_us = 50}};
@@ -291,6 +312,7 @@ class SimulatedRing {
         if (slowness_.size() > 1) pace_.Returned(d.group, d.ready_us - d.sent_us, d.slowest_us);
       }
       load.lanes++;
+      load.alive++;
       load.shares += 1.0 / static_cast<double>(slowness_.size());
       load.pace = &pace_;
       if (d.away) {

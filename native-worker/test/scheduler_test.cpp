@@ -21,7 +21,9 @@ std::vector<size_t> Lanes(const Schedule & schedule) {
   return lanes;
 }
 
-RingLoad Load(uint32_t lanes, uint32_t n_stages) { return {lanes, static_cast<double>(lanes) / n_stages, n_stages}; }
+RingLoad Load(uint32_t lanes, uint32_t n_stages) {
+  return {.lanes = lanes, .shares = static_cast<double>(lanes) / n_stages, .n_stages = n_stages, .alive = lanes};
+}
 
 TEST(DecodeCap, LeavesAGroupForEveryStage) {
   EXPECT_EQ(DecodeCap(Load(1, 2)), 1U);
@@ -32,6 +34,16 @@ TEST(DecodeCap, LeavesAGroupForEveryStage) {
   EXPECT_EQ(DecodeCap(Load(12, 2)), 8U);
   EXPECT_EQ(DecodeCap(Load(9, 3)), 4U);
   EXPECT_EQ(DecodeCap(Load(6, 1)), 6U);
+}
+
+TEST(DecodeCap, CountsPromptsAsAGroup) {
+  RingLoad load = Load(3, 2);
+  EXPECT_EQ(DecodeCap(load), 2U);
+  load.prompts = 1;
+  EXPECT_EQ(DecodeCap(load), 4U);
+  load = Load(3, 3);
+  load.prompts = 1;
+  EXPECT_EQ(DecodeCap(load), 1U);
 }
 
 TEST(ScheduleHead, TakesTheLanesThatWaitedLongest) {
@@ -113,6 +125,63 @@ TEST(ScheduleHead, LeavesAPromptRoomBesideDecodersThatWouldFillTheTick) {
   ASSERT_EQ(picks.size(), 13U);
   EXPECT_EQ(picks.back().lane, 16U);
   EXPECT_EQ(picks.back().rows, 4U);
+}
+
+TEST(ScheduleHead, GivesAPromptOneTickOfItsOwnForEachTokenOfTheRing) {
+  // As few rows as a worker can be told to compute at once, too.
+  for (const uint32_t max_rows : {1U, 4U, 8U, 64U}) {
+    for (const uint32_t n_stages : {2U, 3U, 5U}) {
+      PrefillPace pace;
+      pace.Ran(0, 16, 11'400);
+      pace.Ran(4, 0, 5'000, 4);
+      RingLoad load = Load(4, n_stages);
+      load.pace = &pace;
+      load.prompts = 1;
+      const std::vector<Candidate> all = {Decode(0, {}, 1), Decode(1, {}, 2), Decode(2, {}, 3), Decode(3, {}, 4),
+                                          Prefill(4, 10'000)};
+      uint32_t own = 0;
+      uint32_t decoded = 0;
+      while (decoded < 40) {
+        const auto picks = ScheduleHead(all, load, {}, max_rows, 100'000'000, 1000).picks;
+        ASSERT_FALSE(picks.empty());
+        const bool prefill = picks.back().lane == 4;
+        EXPECT_TRUE(!prefill || picks.size() == 1);
+        const uint32_t rows = prefill ? picks.back().rows : 0;
+        const auto n = static_cast<uint32_t>(picks.size()) - (prefill ? 1 : 0);
+        pace.Ran(n, rows, prefill ? 5'000 + 400 * rows : 5'000, 4);
+        decoded += n;
+        own += prefill ? 1 : 0;
+      }
+      EXPECT_GE(own, 10U) << max_rows << " rows, " << n_stages << " stages";
+    }
+  }
+}
+
+TEST(ScheduleHead, MixesPromptsAndDecodersWhereMostWaitForTheirFirstToken) {
+  PrefillPace pace;
+  pace.Ran(0, 16, 11'400);
+  pace.Ran(1, 0, 5'000, 1);
+  RingLoad load = Load(1, 2);
+  load.pace = &pace;
+  load.prompts = 3;
+  const std::vector<Candidate> all = {Decode(0, {}, 1), Prefill(1, 4), Prefill(2, 4), Prefill(3, 4)};
+  EXPECT_EQ(Lanes(ScheduleHead(all, load, {}, 64, 100'000'000, 1000)), (std::vector<size_t>{0, 1, 2, 3}));
+}
+
+TEST(ScheduleHead, GathersDecodersWhileAPromptKeepsAStageBusy) {
+  PrefillPace pace;
+  pace.Ran(0, 16, 11'400, 2);
+  RingLoad load = Load(2, 2);
+  load.pace = &pace;
+  load.away = 1;
+  load.step_us = 5'000;
+  const std::vector<Candidate> alone = {Decode(0, {}, 100)};
+  EXPECT_EQ(Lanes(ScheduleHead(alone, load, {}, 64, 200, 1000)), (std::vector<size_t>{0}));
+  load.prompts = 1;
+  const std::vector<Candidate> beside = {Decode(0, {}, 100), Prefill(1, 40)};
+  const Schedule schedule = ScheduleHead(beside, load, {}, 64, 200, 1000);
+  EXPECT_TRUE(schedule.picks.empty());
+  EXPECT_EQ(schedule.wake_us, 10'100U);
 }
 
 TEST(ScheduleHead, IsFairBetweenClientsThenBetweenSessions) {

@@ -73,5 +73,14 @@ TEST(TickSizes, TellsWhatOtherSizesTake) {
   EXPECT_DOUBLE_EQ(sizes.Us(32), 96'000);
 }
 
+TEST(TickSizes, JudgesASizeInUseByNoneThatIsOutdated) {
+  TickSizes sizes;
+  sizes.Ran(8, 10'000);
+  for (uint64_t i = 0; i <= kMeasuredTicks; i++) sizes.Ran(24, 82'000);
+  EXPECT_DOUBLE_EQ(sizes.Us(24), 82'000);
+  sizes.Ran(3, 9'000);  // nor by a remainder
+  EXPECT_DOUBLE_EQ(sizes.Us(24), 82'000);
+}
+
 }  // namespace
 }  // namespace meshnet
