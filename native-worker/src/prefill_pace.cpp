@@ -81,10 +81,10 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t
   return IsShared(load) ? SharedRows(decode_rows, Crowd(load), left) : 0;
 }
 
-bool PrefillPace::OwnTickIsDue(const PaceLoad & load, uint32_t left) const {
-  if (left == 0 || IsShared(load)) return false;
+uint32_t PrefillPace::OwnRowsDue(const PaceLoad & load, uint32_t left) const {
+  if (left == 0 || IsShared(load)) return 0;
   const OwnTicks own = PlanOwn(load, left);
-  return MayOwn(own.idle ? 1 : own.n);
+  return MayOwn(own.idle ? 1 : own.n) ? own.rows : 0;
 }
 
 // Whether a tick of prefill alone makes nobody wait for longer than was planned.

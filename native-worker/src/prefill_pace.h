@@ -62,8 +62,9 @@ class PrefillPace {
   // Rows of prefill, `left` at most, in a tick with that many rows of decoding. 0: prompts have ticks of their own, or
   // had them since the last tokens, or the cost of this tick without prefill is to be measured.
   uint32_t Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t left) const;
-  // A tick of prefill alone comes next, even if decoders are here: each of them has had a token since the last one.
-  bool OwnTickIsDue(const PaceLoad & load, uint32_t left) const;
+  // Rows of the tick of prefill alone that comes next even if decoders are here, as each of them has had a token since
+  // the last one. 0: none is due.
+  uint32_t OwnRowsDue(const PaceLoad & load, uint32_t left) const;
   // Rows of prefill while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 

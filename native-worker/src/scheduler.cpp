@@ -137,10 +137,10 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   OrderFairly(prefill);
   const PaceLoad pace{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
   uint32_t left = max_rows;
-  const bool own = load.pace != nullptr && !prefill.empty() && load.pace->OwnTickIsDue(pace, left);
+  const uint32_t own = load.pace != nullptr && !prefill.empty() ? load.pace->OwnRowsDue(pace, left) : 0;
   // Decoders that would fill tick after tick leave something to prompts.
   const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
-  const size_t n_decode = own ? 0 : std::min<size_t>({decode.size(), cap, room});
+  const size_t n_decode = own > 0 ? 0 : std::min<size_t>({decode.size(), cap, room});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
   if (load.pace != nullptr) {
@@ -148,8 +148,12 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
     // stage is all, whoever is away: their ticks have prefill in them.
     const bool back_soon = load.back_us > now_us;
     if (back_soon) schedule.wake_us = std::min(schedule.wake_us, load.back_us);
-    const bool awaited = n_decode == 0 && !own && (gathering || back_soon);
-    left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), pace, left);
+    const bool awaited = n_decode == 0 && (gathering || back_soon);
+    if (own > 0) {
+      left = own;
+    } else {
+      left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), pace, left);
+    }
   } else {
     left = std::min(left, load.alone_rows);
   }

@@ -74,19 +74,19 @@ PrefillPace Measured() {
 
 TEST(PrefillPace, GivesAPromptOneTickBetweenTwoTokensOfARing) {
   PrefillPace pace = Measured();
-  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  EXPECT_GT(pace.OwnRowsDue(Load(2), kMaxRows), 0U);
   const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
   EXPECT_GE(rows, 8U);
   EXPECT_LE(rows, 16U);
   pace.Ran(0, rows, 10'000 + 3'000 * rows, 4);
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  EXPECT_EQ(pace.OwnRowsDue(Load(2), kMaxRows), 0U);
   EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), 0U);
   pace.Ran(2, 0, 15'000, 4);  // two of four had their token
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  EXPECT_EQ(pace.OwnRowsDue(Load(2), kMaxRows), 0U);
   pace.Ran(2, 0, 15'000, 4);
-  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  EXPECT_GT(pace.OwnRowsDue(Load(2), kMaxRows), 0U);
   EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), rows);
-  EXPECT_FALSE(pace.OwnTickIsDue(Load(1), kMaxRows));  // with one stage they share their ticks
+  EXPECT_EQ(pace.OwnRowsDue(Load(1), kMaxRows), 0U);  // with one stage they share their ticks
 }
 
 TEST(PrefillPace, GivesMorePromptsThanDecodersMoreOfTheTime) {
@@ -103,7 +103,7 @@ TEST(PrefillPace, SharesTicksOnlyWhereMostWaitForTheirFirstToken) {
   EXPECT_EQ(pace.Rows(4, load, kMaxRows), 0U);
   load.prompts = 5;
   EXPECT_GT(pace.Rows(4, load, kMaxRows), 0U);
-  EXPECT_FALSE(pace.OwnTickIsDue(load, kMaxRows));
+  EXPECT_EQ(pace.OwnRowsDue(load, kMaxRows), 0U);
 }
 
 TEST(PrefillPace, UsesTheTimeForWhichDecodersAreAway) {
@@ -175,7 +175,7 @@ TEST(PrefillPace, ALateDecoderHoldsUpPromptsForAWhileOnly) {
   pace.Forget(kLostUs + 7);
   EXPECT_EQ(pace.ForgetAt(), UINT64_MAX);
   EXPECT_GT(pace.Rows(0, Load(2), kMaxRows), 0U);
-  EXPECT_TRUE(pace.OwnTickIsDue(Load(2), kMaxRows));
+  EXPECT_GT(pace.OwnRowsDue(Load(2), kMaxRows), 0U);
   pace.Ran(0, 16, 500'000, 4);
   pace.Sent(group, true, 9);  // takes as long at other stages too
   EXPECT_EQ(pace.ForgetAt(), kLostTicks * 500'000 + 9);
