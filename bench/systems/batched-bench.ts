@@ -7,6 +7,8 @@ const RUN_MS = 600_000;
 /** Of every sequence's context. */
 const CONTEXT_BLOCK = 256;
 const UBATCH = 512;
+/** Of a last run that nobody reads: the program may end before its log's thread has written what it measured last. */
+const PARTING_STEPS = 1;
 
 export interface BatchedBenchOptions {
   /** `llama-batched-bench` of the unpatched tree. */
@@ -36,20 +38,29 @@ export async function batchedBench(options: BatchedBenchOptions): Promise<Batche
   const context = sessions * Math.ceil((prompt + steps) / CONTEXT_BLOCK) * CONTEXT_BLOCK;
   const [command, args] = pinned(core, [
     program, '-m', model, '-t', '1', '-c', String(context), '-ub', String(UBATCH), '-fa', 'on',
-    '-npp', String(prompt), '-ntg', `${warmUp},${steps}`, '-npl', String(sessions), '--output-format', 'jsonl',
+    '-npp', String(prompt), '-ntg', `${warmUp},${steps},${PARTING_STEPS}`, '-npl', String(sessions), '--output-format', 'jsonl',
   ]);
   const { stdout } = await run(command, args, { signal, timeout: RUN_MS });
   return readResult(stdout, { sessions, prompt, steps });
 }
 
-/** The last line of JSON: what came before it was to warm up. @throws {MeshnetError} INTERNAL when it tells of something else */
+/** The last line about such a run, if there is one: what came before it was to warm up. @throws {MeshnetError} INTERNAL without one */
 export function readResult(
   stdout: string, { sessions, prompt, steps }: Pick<BatchedBenchOptions, 'sessions' | 'prompt' | 'steps'>,
 ): BatchedBenchResult {
-  const text = stdout.split('\n').findLast((line) => line.startsWith('{')) ?? 'null';
-  const { data: line } = Line.safeParse(JSON.parse(text));
-  if (line?.pp !== prompt || line.tg !== steps || line.pl !== sessions) {
-    throw new MeshnetError('INTERNAL', `llama-batched-bench did not measure what it was asked for: ${text}`);
+  const line = stdout.split('\n').filter((text) => text.startsWith('{')).map((text) => Line.safeParse(parsed(text)).data)
+    .findLast((data) => data?.pp === prompt && data.tg === steps && data.pl === sessions);
+  if (line === undefined) {
+    throw new MeshnetError('INTERNAL', `llama-batched-bench did not measure what it was asked for: ${stdout}`);
   }
   return { prefill: line.speed_pp, decode: line.speed_tg };
+}
+
+/** One token of one session may take no time that can be told, and its speed is then no JSON. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }

@@ -14,6 +14,12 @@ describe('bench/systems/batched-bench', () => {
     assert.deepEqual(readResult(stdout, ASKED), { prefill: 120.5, decode: 61.25 });
   });
 
+  it('finds it whatever comes behind it', () => {
+    for (const last of [line({ tg: 1, speed_tg: 9 }), line({ tg: 1 }).replace('61.25', 'inf'), line({ tg: 1 }).slice(0, 40), '']) {
+      assert.deepEqual(readResult(`${line({ tg: 8 })}\n${line()}\n${last}`, ASKED), { prefill: 120.5, decode: 61.25 }, last);
+    }
+  });
+
   it('takes nothing for an answer to another question', () => {
     for (const stdout of ['', line({ pl: 4 }), line({ tg: 8 }), '{"pp": 32}']) {
       assert.throws(() => readResult(stdout, ASKED), (err) => isMeshnetError(err, 'INTERNAL'), stdout);
