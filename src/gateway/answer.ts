@@ -1,6 +1,5 @@
 import { MeshnetError } from '../errors.ts';
-import type { AbortOptions, TokenEvent } from './backend.ts';
-import type { PieceTable } from './piece-table.ts';
+import type { AbortOptions, TextService, TokenEvent } from './backend.ts';
 import { StopMatcher } from './stop-matcher.ts';
 import { Utf8Assembler } from './utf8-assembler.ts';
 
@@ -24,8 +23,7 @@ export interface AnswerEnd {
 }
 
 export interface AnswerInit {
-  readonly pieces: PieceTable;
-  readonly endIds: ReadonlySet<number>;
+  readonly text: Pick<TextService, 'pieces' | 'endIds'>;
   readonly stop: readonly string[];
 }
 
@@ -35,7 +33,7 @@ export interface AnswerInit {
  */
 export async function* answer(
   generation: AsyncIterable<TokenEvent>,
-  { pieces, endIds, stop }: AnswerInit,
+  { text: vocabulary, stop }: AnswerInit,
   options: AbortOptions,
 ): AsyncGenerator<AnswerPart, AnswerEnd> {
   const matcher = new StopMatcher(stop);
@@ -53,15 +51,15 @@ export async function* answer(
   };
 
   for await (const event of generation) {
-    const bytes = await pieces.get(event.ids, options);
+    const bytes = await vocabulary.pieces(event.ids, options);
     let text = '';
     for (const [i, id] of event.ids.entries()) {
       completionTokens++;
-      if (event.finish === 'end' && i === event.ids.length - 1 && endIds.has(id)) {
+      if (event.finish === 'end' && i === event.ids.length - 1 && vocabulary.endIds.has(id)) {
         break;
       }
       const piece = bytes[i] as Uint8Array;
-      const detail = event.logprobs === undefined ? undefined : await detailOf(piece, event.logprobs[i], pieces, options);
+      const detail = event.logprobs === undefined ? undefined : await detailOf(piece, event.logprobs[i], vocabulary, options);
       if (detail !== undefined) {
         waiting.push({ detail, start: produced, end: produced + piece.length });
       }
@@ -94,13 +92,13 @@ export async function* answer(
 async function detailOf(
   bytes: Uint8Array,
   logprobs: NonNullable<TokenEvent['logprobs']>[number] | undefined,
-  pieces: PieceTable,
+  vocabulary: Pick<TextService, 'pieces'>,
   options: AbortOptions,
 ): Promise<TokenDetail | undefined> {
   if (logprobs === undefined) {
     return undefined;
   }
-  const top = await pieces.get(logprobs.topIds, options);
+  const top = await vocabulary.pieces(logprobs.topIds, options);
   return {
     bytes,
     logprob: logprobs.logprob,

@@ -11,7 +11,6 @@ import type { EventStream } from './event-stream.ts';
 import type { GatewaySettings } from './gateway-init.ts';
 import { httpErrorOf } from './http-error.ts';
 import { findModel } from './model-list.ts';
-import { PieceTable } from './piece-table.ts';
 import type { WaitingRoom } from './waiting-room.ts';
 
 /** Parts of an answer that a reader who was behind gets in one event. */
@@ -46,8 +45,6 @@ export class Answers {
   readonly #backend: Backend;
   readonly #room: WaitingRoom;
   readonly #settings: GatewaySettings;
-  /** A text service that is made anew brings a new table. */
-  readonly #pieces = new WeakMap<TextService, PieceTable>();
 
   constructor({ backend, room }: AnswersComponents, settings: GatewaySettings) {
     this.#backend = backend;
@@ -98,7 +95,7 @@ export class Answers {
       model: card.id,
       systemFingerprint: `fp_${card.digest.slice(0, 16)}`,
     };
-    const parts = answer(events, { pieces: this.#piecesOf(text), endIds: text.endIds, stop: request.stop }, options);
+    const parts = answer(events, { text, stop: request.stop }, options);
     const first = parts.next();
     // Whoever reads the answer gets it; until then nobody else has to.
     first.catch(() => undefined);
@@ -172,15 +169,6 @@ export class Answers {
       });
     }
     return request.maxTokens ?? Math.min(room, this.#settings.defaultMaxTokens);
-  }
-
-  #piecesOf(text: TextService): PieceTable {
-    let pieces = this.#pieces.get(text);
-    if (pieces === undefined) {
-      pieces = new PieceTable(text);
-      this.#pieces.set(text, pieces);
-    }
-    return pieces;
   }
 }
 

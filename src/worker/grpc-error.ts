@@ -46,8 +46,13 @@ export function fromAbort(signal: AbortSignal, what: string): MeshnetError {
   }
   const timedOut = reason instanceof DOMException && reason.name === 'TimeoutError';
   return timedOut
-    ? new MeshnetError('DEADLINE_EXCEEDED', `${what} did not end in time`, { cause: reason, details: { what } })
+    ? outOfTime(what, reason)
     : new MeshnetError('CANCELLED', `${what} was withdrawn`, { cause: reason, details: { what } });
+}
+
+/** A wait that has passed its deadline. */
+export function outOfTime(what: string, cause?: unknown): MeshnetError {
+  return new MeshnetError('DEADLINE_EXCEEDED', `${what} did not end in time`, { cause, details: { what } });
 }
 
 export function isServiceError(err: unknown): err is ServiceError {

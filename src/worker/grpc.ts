@@ -10,7 +10,8 @@ import {
 } from '@bufbuild/protobuf';
 import { type ChannelOptions, Client, Metadata, connectivityState, credentials } from '@grpc/grpc-js';
 import { LIMITS } from '../domain/limits.ts';
-import { fromAbort, fromCallError } from './grpc-error.ts';
+import type { MeshnetError } from '../errors.ts';
+import { fromAbort, fromCallError, outOfTime } from './grpc-error.ts';
 import type { AbortOptions } from './packet-duplex.ts';
 
 /** A process beside the node that serves gRPC on a socket of its own. */
@@ -65,12 +66,13 @@ export class GrpcClient {
 
   /** Resolves when the process accepts connections. @throws {MeshnetError} DEADLINE_EXCEEDED, CANCELLED */
   async ready(options: CallOptions): Promise<void> {
-    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
     const channel = this.#client.getChannel();
+    const until = performance.now() + options.timeoutMs;
     // The client's own wait outlives a `close` right after it, and holds the process until its deadline: so, short ones.
     for (let state = channel.getConnectivityState(true); state !== connectivityState.READY; state = channel.getConnectivityState(true)) {
       const before = state;
-      await settle<void>(signal, 'connecting', (resolve) => {
+      const left = { signal: options.signal, timeoutMs: Math.max(0, until - performance.now()) };
+      await settle<void>(left, 'connecting', (resolve) => {
         channel.watchConnectivityState(before, Date.now() + WATCH_MS, () => resolve());
         return () => undefined;
       });
@@ -83,8 +85,7 @@ export class GrpcClient {
     request: MessageInitShape<I>,
     options: CallOptions,
   ): Promise<MessageShape<O>> {
-    const signal = AbortSignal.any([options.signal, AbortSignal.timeout(options.timeoutMs)]);
-    return settle(signal, method.name, (resolve, reject) => {
+    return settle(options, method.name, (resolve, reject) => {
       const call = this.#client.makeUnaryRequest(
         pathOf(method),
         serializer(method.input),
@@ -142,9 +143,12 @@ export class GrpcClient {
   }
 }
 
-/** The callback's answer or the signal, whichever is first; on the signal `start`'s result is called to stop the work. */
+/**
+ * The callback's answer, the signal or the deadline, whichever is first; on the latter two `start`'s result is called to stop
+ * the work. The timer ends with the work: a signal with a timeout would hold the whole call until the time is over.
+ */
 function settle<T>(
-  signal: AbortSignal,
+  { signal, timeoutMs }: CallOptions,
   what: string,
   start: (resolve: (value: T) => void, reject: (err: Error) => void) => () => void,
 ): Promise<T> {
@@ -154,11 +158,17 @@ function settle<T>(
       return;
     }
     let stop = (): void => undefined;
-    const onAbort = (): void => {
-      reject(fromAbort(signal, what));
+    const giveUp = (err: MeshnetError): void => {
+      done();
+      reject(err);
       stop();
     };
-    const done = (): void => signal.removeEventListener('abort', onAbort);
+    const onAbort = (): void => giveUp(fromAbort(signal, what));
+    const timer = setTimeout(() => giveUp(outOfTime(what)), timeoutMs);
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+    };
     signal.addEventListener('abort', onAbort, { once: true });
     stop = start(
       (value) => {

@@ -1,5 +1,4 @@
 import { EventEmitter, once } from 'node:events';
-import { LRUCache } from 'lru-cache';
 import { MeshnetError, isMeshnetError, toMeshnetError } from '../errors.ts';
 import { Text, type TextDescription } from '../proto/worker_pb.js';
 import type { BackoffInit } from './backoff.ts';
@@ -8,6 +7,7 @@ import type { Child } from './child.ts';
 import { fromAbort } from './grpc-error.ts';
 import { type CallOptions, GrpcClient } from './grpc.ts';
 import type { AbortOptions } from './packet-duplex.ts';
+import { PieceBlocks, type PieceOptions } from './piece-blocks.ts';
 import { Supervisor } from './supervisor.ts';
 
 export interface TextProcessInit {
@@ -21,7 +21,7 @@ export interface TextProcessInit {
   readonly callTimeoutMs?: number;
   /** From the spawn to the first answer. @default 60000 ms */
   readonly startTimeoutMs?: number;
-  /** Ids whose text is remembered. @default 65536 */
+  /** Ids whose text is remembered, or somewhat more. @default 262144, which is more than most vocabularies have */
   readonly cachedPieces?: number;
   readonly stopTimeoutMs?: number;
   readonly backoff?: BackoffInit;
@@ -39,8 +39,6 @@ const MESSAGE_BYTES = 16 * 1024 * 1024;
 const CALLS_AT_ONCE = 8;
 /** Of a call whose process was lost to another one. */
 const ATTEMPTS = 3;
-/** Ids of one call for pieces. */
-const PIECES_PER_CALL = 16_384;
 
 interface Boot {
   readonly child: Child;
@@ -53,7 +51,7 @@ export class TextProcess {
   readonly #callTimeoutMs: number;
   readonly #supervisor: Supervisor;
   readonly #events = new EventEmitter<{ ready: []; failed: [] }>();
-  readonly #pieces: LRUCache<string, Uint8Array>;
+  readonly #pieces: PieceBlocks;
   readonly #calls = new CallQueue(CALLS_AT_ONCE);
   #boot: Boot | undefined;
   #description: TextDescription | undefined;
@@ -63,7 +61,13 @@ export class TextProcess {
   constructor(init: TextProcessInit) {
     this.#init = init;
     this.#callTimeoutMs = init.callTimeoutMs ?? 5_000;
-    this.#pieces = new LRUCache({ max: init.cachedPieces ?? 65_536 });
+    this.#pieces = new PieceBlocks({
+      ask: async (ids, { special = false, ...options }) => {
+        const request = { ids: [...ids], special };
+        return (await this.#call((client, call) => client.unary(Text.method.pieces, request, call), options)).pieces;
+      },
+      size: () => this.#description?.nVocab ?? 0,
+    }, { remembered: init.cachedPieces ?? 262_144 });
     this.#events.setMaxListeners(1024);
     this.#supervisor = new Supervisor({
       what: 'text process',
@@ -138,28 +142,9 @@ export class TextProcess {
     return ids;
   }
 
-  /** The bytes of each id; concatenated they are the text. Of control tokens only with `special`. */
-  async pieces(ids: readonly number[], options: AbortOptions & { special?: boolean }): Promise<Uint8Array[]> {
-    const special = options.special ?? false;
-    const keyOf = (id: number): string => (special ? `s${id}` : `${id}`);
-    const found = new Map(ids.map((id) => [id, this.#pieces.get(keyOf(id))]));
-    const missing = [...found].filter(([, piece]) => piece === undefined).map(([id]) => id);
-    for (let at = 0; at < missing.length; at += PIECES_PER_CALL) {
-      const part = missing.slice(at, at + PIECES_PER_CALL);
-      const request = { ids: part, special };
-      const { pieces } = await this.#call((client, call) => client.unary(Text.method.pieces, request, call), options);
-      if (pieces.length !== part.length) {
-        throw new MeshnetError('TEXT_FAILED', 'the text process left pieces out', {
-          details: { asked: part.length, got: pieces.length },
-        });
-      }
-      for (const [i, id] of part.entries()) {
-        const piece = pieces[i] as Uint8Array;
-        found.set(id, piece);
-        this.#pieces.set(keyOf(id), piece);
-      }
-    }
-    return ids.map((id) => found.get(id) as Uint8Array);
+  /** The bytes of each id; concatenated they are the text. Of control tokens only with `special`. @throws TOKEN_INVALID */
+  pieces(ids: readonly number[], options: PieceOptions): Promise<Uint8Array[]> {
+    return this.#pieces.get(ids, options);
   }
 
   /** GBNF of a JSON schema. @throws {MeshnetError} GRAMMAR_INVALID */
@@ -219,6 +204,10 @@ export class TextProcess {
   }
 
   async #running(options: AbortOptions): Promise<Boot> {
+    return this.#boot ?? await this.#nextBoot(options);
+  }
+
+  async #nextBoot(options: AbortOptions): Promise<Boot> {
     const limit = AbortSignal.timeout(this.#init.startTimeoutMs ?? 60_000);
     const signal = AbortSignal.any([options.signal, this.#stop.signal, limit]);
     while (this.#boot === undefined) {

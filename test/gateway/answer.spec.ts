@@ -3,7 +3,6 @@ import fc from 'fast-check';
 import { isMeshnetError } from '../../src/errors.ts';
 import { answer, type AnswerEnd, type AnswerPart } from '../../src/gateway/answer.ts';
 import type { TokenEvent } from '../../src/gateway/backend.ts';
-import { PieceTable } from '../../src/gateway/piece-table.ts';
 import { ByteText, END, idsOf } from './scripted-backend.ts';
 
 const { signal } = new AbortController();
@@ -21,7 +20,7 @@ async function collect(events: TokenEvent[], stop: string[] = []): Promise<{ par
   };
   const text = new ByteText();
   const parts: AnswerPart[] = [];
-  const running = answer(source(), { pieces: new PieceTable(text), endIds: text.endIds, stop }, { signal });
+  const running = answer(source(), { text, stop }, { signal });
   while (true) {
     const next = await running.next();
     if (next.done === true) {

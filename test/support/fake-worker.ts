@@ -271,7 +271,7 @@ if (flags.has('--text')) {
       return { prompt: messagesJson + toolsJson, ids: [1, 2, 3] };
     },
     pieces: ({ ids, special }: { ids: number[]; special: boolean }) => {
-      if (ids.includes(99)) {
+      if (ids.some((id) => id >= 100)) {
         throw new MeshnetError('TOKEN_INVALID');
       }
       return { pieces: ids.map((id) => Buffer.from(`${special ? 's' : ''}${id}@${process.pid} `)) };

@@ -65,7 +65,7 @@ describe('worker/text-process', function () {
 
   it('passes on refusals as they are', async () => {
     const text = await make();
-    await assert.rejects(text.pieces([99], soon()), isCode('TOKEN_INVALID'));
+    await assert.rejects(text.pieces([100], soon()), isCode('TOKEN_INVALID'));
     await assert.rejects(text.grammarFromSchema('no schema', soon()), isCode('GRAMMAR_INVALID'));
     await assert.rejects(text.render({ messages: ['nonsense'], addGenerationPrompt: true }, soon()), isCode('TEXT_FAILED'));
   });
