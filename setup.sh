@@ -139,6 +139,6 @@ case $mode in
 esac
 
 case $mode in
-  run) exec node bin/meshnet.js "$@" ;;
+  run) exec bin/meshnet.js "$@" ;;
   test) exec node test/run.ts "$@" ;;
 esac

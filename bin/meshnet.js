@@ -1,4 +1,5 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-semi-space-size=2 --heap-growing-percent=30
+// The flags are NODE_FLAGS of src/cli/node-process.ts, which says what they are for.
 // Plain JavaScript, because a Node.js that cannot read TypeScript has to be told so in words.
 if (!process.features.typescript) {
   console.error(

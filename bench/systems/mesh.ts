@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
-import { NodeProcess } from '../../src/cli/node-process.ts';
+import { NODE_FLAGS, NodeProcess } from '../../src/cli/node-process.ts';
 import { loadConfig } from '../../src/config.ts';
 import { uniformCuts } from '../../src/domain/shard.ts';
 import { MeshnetError } from '../../src/errors.ts';
@@ -146,7 +146,7 @@ export class BenchMesh {
     const model = await configuredModels(loadConfig({ cacheDir })).resolve(options.model, { signal });
     const [first] = this.#places as [Place];
     this.#gateway = new LineProgram(...commandAt(first, [
-      process.execPath, GATEWAY, '--data-dir', path.join(this.#root, 'gateway'), '--cache-dir', cacheDir,
+      process.execPath, ...NODE_FLAGS, GATEWAY, '--data-dir', path.join(this.#root, 'gateway'), '--cache-dir', cacheDir,
       ...options.positions === undefined ? [] : ['--positions', String(options.positions)],
       ...listeningAt(first, GATEWAY_PORT), '--digest', Buffer.from(model.digest).toString('hex'),
     ]));

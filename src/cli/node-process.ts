@@ -6,6 +6,12 @@ import type { NodeEvent } from '../node.ts';
 import { givenUp } from './output.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
+/**
+ * Of Node.js, for every process that is a node; in the first line of `bin/meshnet.js` too. Left alone, V8 lets its young
+ * generation grow to 128 MiB and its old one to twice of what lives, on a machine whose memory is for weights. Collecting
+ * takes 0.6 % of a busy gateway's time with these, 0.4 % without.
+ */
+export const NODE_FLAGS: readonly string[] = Object.freeze(['--max-semi-space-size=2', '--heap-growing-percent=30']);
 /** From SIGTERM to SIGKILL. */
 const STOP_MS = 20_000;
 const STDERR_BYTES = 8192;
@@ -21,7 +27,7 @@ export class NodeProcess {
   /** `launcher`: a command, with its arguments, that becomes the node: `nice -n 5`, or one that enters a namespace. */
   constructor(args: readonly string[], program: string = PROGRAM, launcher: readonly string[] = []) {
     const [command, ...rest] = [...launcher, process.execPath];
-    this.#child = spawn(command, [...rest, program, 'up', '--json', '--until-eof', ...args], { stdio: 'pipe' });
+    this.#child = spawn(command, [...rest, ...NODE_FLAGS, program, 'up', '--json', '--until-eof', ...args], { stdio: 'pipe' });
     this.#child.stdin?.on('error', () => undefined);
     this.#child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr = (this.#stderr + text).slice(-STDERR_BYTES);

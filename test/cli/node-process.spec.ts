@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { isMeshnetError } from '../../src/errors.ts';
-import { NodeProcess } from '../../src/cli/node-process.ts';
+import { NODE_FLAGS, NodeProcess } from '../../src/cli/node-process.ts';
 
 const LISTENING = '{"event":"listening","peer_id":"p","addresses":["/ip4/127.0.0.1/tcp/1"],"api":"http://127.0.0.1:2"}';
 const soon = (): AbortSignal => AbortSignal.timeout(20_000);
@@ -41,6 +41,14 @@ describe('cli/node-process', () => {
     const one = node('console.error(process.argv.slice(2).join(" ")); process.exit(3);');
     await assert.rejects(one.waitFor('listening', soon()), (err) => isMeshnetError(err, 'NODE_NOT_RUNNING') &&
       err.details['exitCode'] === 3 && err.message.includes('up --json --until-eof --lab'));
+  });
+
+  it('starts it with the flags that the command has when it is started by itself', async () => {
+    const one = node('console.error(process.execArgv.join(" ")); process.exit(3);');
+    await assert.rejects(one.waitFor('listening', soon()), (err) => isMeshnetError(err, 'NODE_NOT_RUNNING') &&
+      err.message.endsWith(`: ${NODE_FLAGS.join(' ')}`));
+    const command = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
+    assert.equal(readFileSync(command, 'utf8').split('\n')[0], `#!/usr/bin/env -S node ${NODE_FLAGS.join(' ')}`);
   });
 
   it('starts it behind a launcher, which becomes the node', async () => {
