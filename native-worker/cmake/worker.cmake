@@ -105,7 +105,7 @@ find_package(GTest REQUIRED)
 add_executable(engine_test test/abort_guard_test.cpp test/decode_batch_test.cpp test/engine_core_test.cpp
   test/engine_end_test.cpp test/engine_fault_test.cpp test/engine_ring.cpp test/engine_ring_test.cpp
   test/engine_test.cpp test/isolation_test.cpp test/lane_head_test.cpp test/lane_later_test.cpp test/lane_stand.cpp
-  test/lane_test.cpp test/ledger_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp
+  test/lane_test.cpp test/ledger_test.cpp test/paced_ring_test.cpp test/prefill_pace_test.cpp test/sampler_test.cpp
   test/sampling_pool_test.cpp test/scheduler_test.cpp test/tick_sizes_test.cpp test/vocabulary_suite.cpp test/whole_model.cpp)
 meshnet_ours(engine_test)
 target_link_libraries(engine_test PRIVATE meshnet_engine GTest::gtest)

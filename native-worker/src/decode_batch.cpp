@@ -97,7 +97,7 @@ void DecodeBatch::Judge(double speed, double busy) {
   } else if (speed > kept_speed_ * kFaster) {
     kept_ = tried_;
     kept_speed_ = speed;
-    rests_ = kMinRests;
+    rests_ = kSureRests;
   } else {
     tried_ = kept_;
     Settle();

@@ -11,13 +11,16 @@ namespace meshnet {
 
 // The smallest size that is tried.
 inline constexpr uint32_t kFewestRows = 2;
-// How much faster another size must be than the one in use: less is noise.
-inline constexpr double kFaster = 1.05;
+// How much faster another size must be than the one in use. A measurement is off by more at times; but sizes between
+// which it decides wrongly are hardly different, and the next trial comes.
+inline constexpr double kFaster = 1.02;
 // Tokens of every lane in one measurement, and before it until groups have the new size.
 inline constexpr uint32_t kMeasuredLaps = 3;
 inline constexpr uint32_t kSettlingLaps = 2;
 // Measurements from a trial that failed to the next one; doubled each time.
 inline constexpr uint32_t kMinRests = 4;
+// The same after one that succeeded: the size that was left has just been measured.
+inline constexpr uint32_t kSureRests = 16;
 inline constexpr uint32_t kMaxRests = 64;
 // A head that computes for less than this part of the time has room for smaller groups: more of them then are on their
 // way at once, and each is back sooner.

@@ -240,10 +240,11 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       load.alone_rows = pace_.AloneRows();
       if (load.n_stages > 1) load.cap = batch_.Cap(DecodeCap(load));
     }
-    load_ = load;
     const Schedule schedule = info.is_head
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
+    load_ = load;
+    held_ = schedule.held;
     wake_us_ = std::min(wake_us_, schedule.wake_us);
     if (load.prompts > 0) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
     if (schedule.picks.empty()) return {};
@@ -266,7 +267,7 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
   }
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
-  pace_.Ran(decode, prefill, took_us, load_.alive);
+  pace_.Ran(decode, prefill, took_us, load_.alive, held_);
   if (load_.n_stages > 1) {
     batch_.Ran({.start_us = start_us,
                 .rows = decode,

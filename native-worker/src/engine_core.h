@@ -13,11 +13,11 @@
 
 #include "decode_batch.h"
 #include "engine.h"
-#include "sampler_grammar.h"
 #include "lane.h"
 #include "meter.h"
 #include "prefill_pace.h"
 #include "sampler.h"
+#include "sampler_grammar.h"
 #include "sampling_pool.h"
 #include "scheduler.h"
 #include "tick.h"
@@ -96,9 +96,10 @@ class EngineCore final : public LaneEngine {
   TickRunner runner_;
   GroupBook book_;
   ClientBook clients_;  // a head's
-  RingLoad load_;      // a head's, of the last tick
-  PrefillPace pace_;   // a head's
-  DecodeBatch batch_;  // a head's
+  RingLoad load_;       // a head's, of the last tick
+  bool held_ = false;   // decoders were, in it
+  PrefillPace pace_;    // a head's
+  DecodeBatch batch_;   // a head's
   std::map<LaneKey, std::unique_ptr<Entry>> lanes_;
   uint64_t next_group_;
   uint64_t wake_us_ = UINT64_MAX;

@@ -87,6 +87,12 @@ uint32_t PrefillPace::OwnRowsDue(const PaceLoad & load, uint32_t left) const {
   return MayOwn(own.idle ? 1 : own.n) ? own.rows : 0;
 }
 
+bool PrefillPace::Holds(const PaceLoad & load, uint32_t rows) const {
+  if (load.n_stages == 1 || rows == 0 || alone_row_us_ == 0) return false;
+  if (!held_ && load.prompts <= load.lanes) return false;
+  return rows * alone_row_us_ * Slowness(StepUs(0)) <= hold_us_;
+}
+
 // Whether a tick of prefill alone makes nobody wait for longer than was planned.
 bool PrefillPace::HasRoom(const PaceLoad & load, const OwnTicks & own) const {
   if (!IsShared(load)) return MayOwn(own.n);
@@ -105,7 +111,7 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
   const uint32_t cap = load.cap == 0 ? lanes : std::min(load.cap, lanes);
   const double step = StepUs(cap);
   if (own_.empty() || step == 0) return {.rows = std::min(left, own_.empty() ? kFirstRows : AloneRows())};
-  const double slowness = std::max(1.0, slowest_us_ / step);
+  const double slowness = Slowness(step);
   const uint32_t groups = (lanes + cap - 1) / cap;
   const double decode = slowness * groups * step;
   const double quiet = std::max(decode, slowest_us_ == 0 ? load.n_stages * step : step + away_us_);
@@ -167,13 +173,17 @@ double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
   return std::max(least, std::min<double>(even, shared_.Fewest(decode_rows, kMaxPromptRatio * alone_row_us_)));
 }
 
-void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
+void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes, bool held) {
   n_ticks_++;
   took_us_ = took_us;
   const auto took = static_cast<double>(took_us);
+  held_ = held;
+  if (held) hold_us_ -= std::min(took, hold_us_);
   if (decode_rows > 0) {
+    const double laps = static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
     last_decode_rows_ = decode_rows;
-    laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
+    laps_ += laps;
+    hold_us_ = std::min<double>(kHoldUs, hold_us_ + kHoldUs * laps / kHoldLaps);
   } else {
     if (prefill_rows % kKernelRows == 0) last_own_rows_ = prefill_rows;
     own_laps_.push_back(laps_);
@@ -240,6 +250,9 @@ double PrefillPace::StepUs(uint32_t decode_rows) const {
   if (above == steps_.end()) return std::prev(above)->second.us;
   return above->second.us;
 }
+
+// How many times as long as this one the slowest stage takes.
+double PrefillPace::Slowness(double step_us) const { return step_us == 0 ? 1 : std::max(1.0, slowest_us_ / step_us); }
 
 // As many as keep the slowest stage busy for a trip round the ring: one there, one here, and what fits on the way.
 size_t PrefillPace::MaxGroups(uint32_t n_stages) const {

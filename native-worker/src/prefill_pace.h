@@ -42,6 +42,11 @@ inline constexpr uint32_t kAloneRows = 16;
 // For how many ticks the cost of decoding alone is believed where ticks have both. After it one goes without prefill,
 // and the groups that follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
 inline constexpr uint64_t kBelievedTicks = 128;
+// For how long decoders may be held while more sessions wait for their first token than decode, and how many tokens
+// each of them has had until that much may be spent again. Whoever began first has his second token later by it, and
+// all the others their first one earlier; then they decode in full groups, where each would go round nearly alone.
+inline constexpr uint64_t kHoldUs = 1'000'000;
+inline constexpr double kHoldLaps = 32;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
@@ -65,11 +70,14 @@ class PrefillPace {
   // Rows of the tick of prefill alone that comes next even if decoders are here, as each of them has had a token since
   // the last one. 0: none is due.
   uint32_t OwnRowsDue(const PaceLoad & load, uint32_t left) const;
-  // Rows of prefill while nobody decodes: what kAloneTargetUs allows, kAloneRows at least.
+  // Whether decoders wait until these rows of prompts, all there are, have gone: a crowd that is soon through.
+  bool Holds(const PaceLoad & load, uint32_t rows) const;
+  // Rows of prefill while nobody decodes, or they are held: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran. `lanes`: that decode, in this tick or not.
-  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes = 0);
+  // `held`: while decoders were.
+  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes = 0, bool held = false);
   // The tick's output has gone to the next stage. Group numbers grow.
   void Sent(uint64_t group, bool prefill, uint64_t now_us);
   // Takes for through what has been on its way for too long: a decoder whose tokens are late, or whose last stage keeps
@@ -109,6 +117,7 @@ class PrefillPace {
   bool HasRoom(const PaceLoad & load, const OwnTicks & own) const;
   bool MayOwn(size_t n_lap) const;
   size_t MaxGroups(uint32_t n_stages) const;
+  double Slowness(double step_us) const;
 
   std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
   TickSizes shared_;                // ticks with both
@@ -116,6 +125,8 @@ class PrefillPace {
   uint32_t last_own_rows_ = 0;
   double laps_ = 0;              // tokens that each of the decoders has had
   std::deque<double> own_laps_;  // laps_ at the newest of the ticks of prefill alone
+  bool held_ = false;            // decoders were in the last tick
+  double hold_us_ = kHoldUs;     // for which they still may be
   uint64_t n_ticks_ = 0;
   uint32_t last_decode_rows_ = 0;
   double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known

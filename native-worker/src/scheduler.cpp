@@ -55,6 +55,12 @@ void OrderFairly(std::vector<const Candidate *> & lanes) {
 // Prompts keep a stage busy, as a group of decoders does.
 uint32_t IsPrompt(const RingLoad & load) { return load.prompts > 0 ? 1 : 0; }
 
+uint32_t RowsOf(std::span<const Candidate * const> lanes) {
+  uint32_t rows = 0;
+  for (const Candidate * c : lanes) rows += c->rows;
+  return rows;
+}
+
 void SortByLane(std::vector<Pick> & picks) {
   std::sort(picks.begin(), picks.end(), [](const Pick & a, const Pick & b) { return a.lane < b.lane; });
 }
@@ -137,13 +143,14 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   OrderFairly(prefill);
   const PaceLoad pace{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
   uint32_t left = max_rows;
+  schedule.held = load.pace != nullptr && load.pace->Holds(pace, RowsOf(prefill));
   const uint32_t own = load.pace != nullptr && !prefill.empty() ? load.pace->OwnRowsDue(pace, left) : 0;
   // Decoders that would fill tick after tick leave something to prompts.
   const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
-  const size_t n_decode = own > 0 ? 0 : std::min<size_t>({decode.size(), cap, room});
+  const size_t n_decode = own > 0 || schedule.held ? 0 : std::min<size_t>({decode.size(), cap, room});
   for (size_t i = 0; i < n_decode; i++) schedule.picks.push_back({decode[i]->lane, 1});
   left -= static_cast<uint32_t>(n_decode);
-  if (load.pace != nullptr) {
+  if (load.pace != nullptr && !schedule.held) {
     // One that is not due would make those late that are about to be here: a group that is nearly whole, and where one
     // stage is all, whoever is away: their ticks have prefill in them.
     const bool back_soon = load.back_us > now_us;

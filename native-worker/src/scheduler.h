@@ -71,6 +71,7 @@ struct Pick {
 struct Schedule {
   std::vector<Pick> picks;        // in the order of the candidates; empty: nothing can run yet
   uint64_t wake_us = UINT64_MAX;  // when to ask again if nothing else happens
+  bool held = false;              // decoders wait until a crowd of prompts is through
 };
 
 // What a head's ring has on it: decoding lanes, ready or on their way round, and prompts.
@@ -94,10 +95,10 @@ struct RingLoad {
 uint32_t DecodeCap(const RingLoad & load);
 
 // A head's tick: one token for each of the lanes that waited longest, then prefill up to max_rows or the pace; or
-// prefill alone, when the pace says that its turn has come. Where not all fit, every client has one lane in it before
-// anybody has a second. Lanes that went round as one group are waited for, wait_us at most. Groups that have come apart
-// grow together again: while every stage has one to work on, fewer lanes than the cap wait for others that come back,
-// two ticks at most.
+// prefill alone, when the pace says that its turn has come, or that a crowd goes first. Where not all fit, every client
+// has one lane in it before anybody has a second. Lanes that went round as one group are waited for, wait_us at most.
+// Groups that have come apart grow together again: while every stage has one to work on, fewer lanes than the cap wait
+// for others that come back, two ticks at most.
 Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & load, const GroupBook & book,
                       uint32_t max_rows, uint64_t now_us, uint64_t wait_us);
 

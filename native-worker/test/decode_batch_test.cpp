@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "scheduler.h"
@@ -110,7 +111,18 @@ TEST(DecodeBatch, TriesASmallerSizeAtOnceWhereTheHeadIsMostlyIdle) {
   for (uint32_t i = 0; i <= kSettlingLaps + kMeasuredLaps; i++) lap();
   EXPECT_EQ(batch.Cap(4), kFewestRows);
   for (uint32_t i = 0; i < kSettlingLaps + kMeasuredLaps; i++) lap();
-  for (uint32_t i = 0; i < kMeasuredLaps * kMinRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
+  // And keeps it for long: the size that was left has just been measured.
+  for (uint32_t i = 0; i < kMeasuredLaps * kSureRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
+}
+
+TEST(DecodeBatch, TakesASizeThatIsALittleFaster) {
+  for (const auto & [permille, taken] : {std::pair{30, true}, std::pair{10, false}}) {
+    DecodeBatch batch;
+    uint64_t now = 1;
+    Feed(batch, now, 20, [&](uint32_t cap) { return cap > kKernelRows ? 8000 * 1000 / (1000 + permille) : 8000; });
+    Feed(batch, now, 2 * kSettlingLaps, [](uint32_t) { return 8000; });
+    EXPECT_EQ(batch.Cap(kMost) > kKernelRows, taken) << permille;
+  }
 }
 
 TEST(DecodeBatch, LearnsNothingFromTicksWithPrompts) {
