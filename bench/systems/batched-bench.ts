@@ -7,7 +7,7 @@ const RUN_MS = 600_000;
 /** Of every sequence's context. */
 const CONTEXT_BLOCK = 256;
 const UBATCH = 512;
-/** Of a last run that nobody reads: the program may end before its log's thread has written what it measured last. */
+/** Of a last run, prompts and all, that nobody reads: the program may end before its log's thread has written what came last. */
 const PARTING_STEPS = 1;
 
 export interface BatchedBenchOptions {
@@ -18,7 +18,7 @@ export interface BatchedBenchOptions {
   readonly sessions: number;
   /** Tokens of each prompt. */
   readonly prompt: number;
-  /** Decode steps of each session, and those before them that are not counted. */
+  /** Decode steps of each session, and those before them that are not counted; other numbers, and both above one. */
   readonly steps: number;
   readonly warmUp: number;
   readonly signal: AbortSignal;

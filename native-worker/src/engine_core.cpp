@@ -221,6 +221,7 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       auto candidate = lane.Ready();
       if (!candidate) continue;
       if (!candidate->decode && !candidate->blocked) load.prompts++;
+      load.prompt_rows += candidate->waiting;
       if (info.is_head) {
         const std::string & client = lane.spec().params.client;
         candidate->client = clients.at(client);
@@ -240,10 +241,10 @@ std::vector<TickLane> EngineCore::Pick(uint64_t now_us) {
       load.alone_rows = pace_.AloneRows();
       if (load.n_stages > 1) load.cap = batch_.Cap(DecodeCap(load));
     }
+    load_ = load;
     const Schedule schedule = info.is_head
                                   ? ScheduleHead(candidates, load, book_, info.n_ubatch, now_us, params_.group_wait_us)
                                   : ScheduleLater(candidates, book_, info.n_ubatch, now_us, params_.group_wait_us);
-    load_ = load;
     held_ = schedule.held;
     wake_us_ = std::min(wake_us_, schedule.wake_us);
     if (load.prompts > 0) wake_us_ = std::min({wake_us_, lost_us, pace_.ForgetAt()});
@@ -267,7 +268,7 @@ void EngineCore::Learn(std::span<const TickLane> lanes, uint64_t start_us, uint6
   }
   if (prefill == 0) decode_us_ = took_us;
   if (!shard_->info().is_head) return;
-  pace_.Ran(decode, prefill, took_us, load_.alive, held_);
+  pace_.Ran(decode, prefill, took_us, load_.alive);
   if (load_.n_stages > 1) {
     batch_.Ran({.start_us = start_us,
                 .rows = decode,
@@ -295,7 +296,9 @@ bool EngineCore::Tick() {
     for (TickLane & lane : lanes) lane.status = {Code::kInternal, e.what()};
   }
   const auto ran = [](const TickLane & lane) { return lane.status.ok(); };
-  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, NowUs() - now);
+  const uint64_t took_us = NowUs() - now;
+  if (std::all_of(lanes.begin(), lanes.end(), ran)) Learn(lanes, now, took_us);
+  pace_.Held(held_, took_us);
   for (TickLane & lane : lanes) {
     if (shard_->info().is_head && lane.run.phase == seam::v1::PHASE_PREFILL) {
       clients_.Ran(lane.lane->spec().params.client, now);

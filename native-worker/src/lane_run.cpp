@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bounds.h"
-#include "lane_bundle.h"
 #include "lane.h"
+#include "lane_bundle.h"
 
 namespace meshnet {
 
@@ -30,8 +30,9 @@ std::optional<Candidate> Lane::Ready() const {
                      .since_us = unit->ready_us};
   }
   if (kv_pos_ < turn_.prompt_end()) {
+    const uint32_t waiting = turn_.prompt_end() - kv_pos_;
     return Candidate{
-        .rows = std::min(turn_.prompt_end() - kv_pos_, MaxUnit()), .blocked = blocked, .since_us = ready_us_};
+        .rows = std::min(waiting, MaxUnit()), .waiting = waiting, .blocked = blocked, .since_us = ready_us_};
   }
   if (!token_) return std::nullopt;
   return Candidate{.decode = true, .rows = 1, .group = token_group_, .since_us = ready_us_};

@@ -87,10 +87,20 @@ uint32_t PrefillPace::OwnRowsDue(const PaceLoad & load, uint32_t left) const {
   return MayOwn(own.idle ? 1 : own.n) ? own.rows : 0;
 }
 
-bool PrefillPace::Holds(const PaceLoad & load, uint32_t rows) const {
+bool PrefillPace::Holds(const PaceLoad & load, uint64_t rows) const {
   if (load.n_stages == 1 || rows == 0 || alone_row_us_ == 0) return false;
-  if (!held_ && load.prompts <= load.lanes) return false;
-  return rows * alone_row_us_ * Slowness(StepUs(0)) <= hold_us_;
+  if (!held_ && (load.prompts <= load.lanes || laps_ < may_hold_laps_)) return false;
+  const double us = static_cast<double>(rows) * alone_row_us_ * Slowness(StepUs(0));
+  return us <= kHoldUs - (held_ ? held_us_ : 0);
+}
+
+void PrefillPace::Held(bool held, uint64_t took_us) {
+  if (held) {
+    if (!held_) held_us_ = 0;
+    held_us_ = std::min<double>(kHoldUs, held_us_ + static_cast<double>(took_us) * Slowness(StepUs(0)));
+    may_hold_laps_ = laps_ + kHoldLaps;
+  }
+  held_ = held;
 }
 
 // Whether a tick of prefill alone makes nobody wait for longer than was planned.
@@ -173,17 +183,13 @@ double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
   return std::max(least, std::min<double>(even, shared_.Fewest(decode_rows, kMaxPromptRatio * alone_row_us_)));
 }
 
-void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes, bool held) {
+void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
   n_ticks_++;
   took_us_ = took_us;
   const auto took = static_cast<double>(took_us);
-  held_ = held;
-  if (held) hold_us_ -= std::min(took, hold_us_);
   if (decode_rows > 0) {
-    const double laps = static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
     last_decode_rows_ = decode_rows;
-    laps_ += laps;
-    hold_us_ = std::min<double>(kHoldUs, hold_us_ + kHoldUs * laps / kHoldLaps);
+    laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
   } else {
     if (prefill_rows % kKernelRows == 0) last_own_rows_ = prefill_rows;
     own_laps_.push_back(laps_);

@@ -42,9 +42,10 @@ inline constexpr uint32_t kAloneRows = 16;
 // For how many ticks the cost of decoding alone is believed where ticks have both. After it one goes without prefill,
 // and the groups that follow come out of step for a while: rarely enough that few of a hundred tokens are late by it.
 inline constexpr uint64_t kBelievedTicks = 128;
-// For how long decoders may be held while more sessions wait for their first token than decode, and how many tokens
-// each of them has had until that much may be spent again. Whoever began first has his second token later by it, and
-// all the others their first one earlier; then they decode in full groups, where each would go round nearly alone.
+// For how long decoders may be held, at the slowest stage, while more sessions wait for their first token than decode,
+// and how many tokens each of them has had before that begins again: three of a hundred are late by it. Whoever began
+// first has his second token later, and all the others their first one earlier; then they decode in full groups, where
+// each would go round nearly alone.
 inline constexpr uint64_t kHoldUs = 1'000'000;
 inline constexpr double kHoldLaps = 32;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
@@ -70,14 +71,15 @@ class PrefillPace {
   // Rows of the tick of prefill alone that comes next even if decoders are here, as each of them has had a token since
   // the last one. 0: none is due.
   uint32_t OwnRowsDue(const PaceLoad & load, uint32_t left) const;
-  // Whether decoders wait until these rows of prompts, all there are, have gone: a crowd that is soon through.
-  bool Holds(const PaceLoad & load, uint32_t rows) const;
+  // Whether decoders wait until all rows of the prompts that are here have gone: a crowd that is soon through.
+  bool Holds(const PaceLoad & load, uint64_t rows) const;
   // Rows of prefill while nobody decodes, or they are held: what kAloneTargetUs allows, kAloneRows at least.
   uint32_t AloneRows() const;
 
   // A tick is over in which every lane ran. `lanes`: that decode, in this tick or not.
-  // `held`: while decoders were.
-  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes = 0, bool held = false);
+  void Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes = 0);
+  // A tick is over, whatever became of its lanes: with decoders held, as Holds said, or not.
+  void Held(bool held, uint64_t took_us);
   // The tick's output has gone to the next stage. Group numbers grow.
   void Sent(uint64_t group, bool prefill, uint64_t now_us);
   // Takes for through what has been on its way for too long: a decoder whose tokens are late, or whose last stage keeps
@@ -125,8 +127,9 @@ class PrefillPace {
   uint32_t last_own_rows_ = 0;
   double laps_ = 0;              // tokens that each of the decoders has had
   std::deque<double> own_laps_;  // laps_ at the newest of the ticks of prefill alone
-  bool held_ = false;            // decoders were in the last tick
-  double hold_us_ = kHoldUs;     // for which they still may be
+  bool held_ = false;            // decoders were, in the last tick
+  double held_us_ = 0;           // since that began
+  double may_hold_laps_ = 0;     // laps_ from which on it may begin
   uint64_t n_ticks_ = 0;
   uint32_t last_decode_rows_ = 0;
   double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known

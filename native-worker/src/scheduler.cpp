@@ -55,12 +55,6 @@ void OrderFairly(std::vector<const Candidate *> & lanes) {
 // Prompts keep a stage busy, as a group of decoders does.
 uint32_t IsPrompt(const RingLoad & load) { return load.prompts > 0 ? 1 : 0; }
 
-uint32_t RowsOf(std::span<const Candidate * const> lanes) {
-  uint32_t rows = 0;
-  for (const Candidate * c : lanes) rows += c->rows;
-  return rows;
-}
-
 void SortByLane(std::vector<Pick> & picks) {
   std::sort(picks.begin(), picks.end(), [](const Pick & a, const Pick & b) { return a.lane < b.lane; });
 }
@@ -143,7 +137,7 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   OrderFairly(prefill);
   const PaceLoad pace{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
   uint32_t left = max_rows;
-  schedule.held = load.pace != nullptr && load.pace->Holds(pace, RowsOf(prefill));
+  schedule.held = load.pace != nullptr && !prefill.empty() && load.pace->Holds(pace, load.prompt_rows);
   const uint32_t own = load.pace != nullptr && !prefill.empty() ? load.pace->OwnRowsDue(pace, left) : 0;
   // Decoders that would fill tick after tick leave something to prompts.
   const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);

@@ -55,6 +55,7 @@ struct Candidate {
   size_t lane = 0;       // the caller's index
   bool decode = false;   // one row, next to a running generation; otherwise prefill
   uint32_t rows = 0;     // that it could use
+  uint32_t waiting = 0;  // prefill: rows of its prompt, those that it could not use yet too
   bool complete = true;  // its unit is whole; a unit that is not never runs
   bool blocked = false;  // waits for credit: nobody waits for it
   GroupKey group{};
@@ -71,7 +72,7 @@ struct Pick {
 struct Schedule {
   std::vector<Pick> picks;        // in the order of the candidates; empty: nothing can run yet
   uint64_t wake_us = UINT64_MAX;  // when to ask again if nothing else happens
-  bool held = false;              // decoders wait until a crowd of prompts is through
+  bool held = false;              // decoders, here or about to be, wait until a crowd of prompts is through
 };
 
 // What a head's ring has on it: decoding lanes, ready or on their way round, and prompts.
@@ -87,6 +88,7 @@ struct RingLoad {
   uint64_t back_us = 0;              // by then lanes should be back whose tokens are drawn beside this only stage
   uint32_t cap = 0;                  // lanes of a tick, from what was measured; 0, or above it: DecodeCap
   uint32_t prompts = 0;              // lanes that are ready with rows of prefill
+  uint64_t prompt_rows = 0;          // of all prompts that are here, those that wait for credit too
   uint32_t alive = 0;                // of lanes, those that are not away for so long that nobody waits for them
 };
 

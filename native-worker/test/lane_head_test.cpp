@@ -16,7 +16,10 @@ TEST(HeadLane, RunsATurnStepByStep) {
   ASSERT_TRUE(t.Ids(1, 5, false).ok());
   EXPECT_FALSE(t.lane->Ready());
   ASSERT_TRUE(t.Ids(1, 6).ok());
+  EXPECT_EQ(t.lane->Ready()->rows, 8U);
+  EXPECT_EQ(t.lane->Ready()->waiting, 11U);
   t.Run();
+  EXPECT_EQ(t.lane->Ready()->waiting, 3U);
   t.Run();
   EXPECT_EQ(t.Take(), (Log{"down: turn 1 b1", "down: ids 5 b1", "down: ids 6 b1", "down: prefill 0+8 end b1",
                            "down: prefill 8+3 end b1"}));

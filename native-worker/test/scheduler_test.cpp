@@ -164,8 +164,8 @@ TEST(ScheduleHead, MixesPromptsAndDecodersWhereMostWaitForTheirFirstToken) {
   RingLoad load = Load(1, 2);
   load.pace = &pace;
   load.prompts = 3;
-  const std::vector<Candidate> all = {Decode(0, {}, 1), Prefill(1, 4), Prefill(2, 4),
-                                      Prefill(3, 4000)};  // not soon through
+  const std::vector<Candidate> all = {Decode(0, {}, 1), Prefill(1, 4), Prefill(2, 4), Prefill(3, 4)};
+  load.prompt_rows = 4000;  // not soon through
   EXPECT_EQ(Lanes(ScheduleHead(all, load, {}, 64, 100'000'000, 1000)), (std::vector<size_t>{0, 1, 2, 3}));
 }
 

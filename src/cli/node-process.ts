@@ -7,9 +7,9 @@ import { givenUp } from './output.ts';
 
 const PROGRAM = path.join(import.meta.dirname, '..', '..', 'bin', 'meshnet.js');
 /**
- * Of Node.js, for every process that is a node; in the first line of `bin/meshnet.js` too. Left alone, V8 lets its young
- * generation grow to 128 MiB and its old one to twice of what lives, on a machine whose memory is for weights. Collecting
- * takes 0.6 % of a busy gateway's time with these, 0.4 % without.
+ * Of Node.js, for nodes that are started here or as a command (the first line of `bin/meshnet.js`). Left alone, V8 lets its
+ * young generation grow to 128 MiB and its old one to twice of what lives, on a machine whose memory is for weights.
+ * Collecting takes 0.6 % of a busy gateway's time with these, 0.4 % without.
  */
 export const NODE_FLAGS: readonly string[] = Object.freeze(['--max-semi-space-size=2', '--heap-growing-percent=30']);
 /** From SIGTERM to SIGKILL. */

@@ -23,7 +23,7 @@ export interface AnswerEnd {
 }
 
 export interface AnswerInit {
-  readonly text: Pick<TextService, 'pieces' | 'endIds'>;
+  readonly vocabulary: Pick<TextService, 'pieces' | 'endIds'>;
   readonly stop: readonly string[];
 }
 
@@ -33,7 +33,7 @@ export interface AnswerInit {
  */
 export async function* answer(
   generation: AsyncIterable<TokenEvent>,
-  { text: vocabulary, stop }: AnswerInit,
+  { vocabulary, stop }: AnswerInit,
   options: AbortOptions,
 ): AsyncGenerator<AnswerPart, AnswerEnd> {
   const matcher = new StopMatcher(stop);

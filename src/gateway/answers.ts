@@ -95,7 +95,7 @@ export class Answers {
       model: card.id,
       systemFingerprint: `fp_${card.digest.slice(0, 16)}`,
     };
-    const parts = answer(events, { text, stop: request.stop }, options);
+    const parts = answer(events, { vocabulary: text, stop: request.stop }, options);
     const first = parts.next();
     // Whoever reads the answer gets it; until then nobody else has to.
     first.catch(() => undefined);

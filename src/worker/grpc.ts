@@ -10,7 +10,7 @@ import {
 } from '@bufbuild/protobuf';
 import { type ChannelOptions, Client, Metadata, connectivityState, credentials } from '@grpc/grpc-js';
 import { LIMITS } from '../domain/limits.ts';
-import type { MeshnetError } from '../errors.ts';
+import { MeshnetError, toMeshnetError } from '../errors.ts';
 import { fromAbort, fromCallError, outOfTime } from './grpc-error.ts';
 import type { AbortOptions } from './packet-duplex.ts';
 
@@ -53,6 +53,7 @@ export function tokenMetadata(token: Uint8Array): Metadata {
 export class GrpcClient {
   readonly #client: Client;
   readonly #token: Uint8Array;
+  #closed = false;
 
   /** `maxMessageBytes`: of a request or answer. @default one packet */
   constructor(target: GrpcTarget, maxMessageBytes: number = LIMITS.packetBytes) {
@@ -86,6 +87,9 @@ export class GrpcClient {
     options: CallOptions,
   ): Promise<MessageShape<O>> {
     return settle(options, method.name, (resolve, reject) => {
+      if (this.#closed) {
+        throw new MeshnetError('WORKER_LOST', `${method.name}: the process is gone`, { details: { method: method.name } });
+      }
       const call = this.#client.makeUnaryRequest(
         pathOf(method),
         serializer(method.input),
@@ -139,13 +143,14 @@ export class GrpcClient {
   }
 
   close(): void {
+    this.#closed = true;
     this.#client.close();
   }
 }
 
 /**
- * The callback's answer, the signal or the deadline, whichever is first; on the latter two `start`'s result is called to stop
- * the work. The timer ends with the work: a signal with a timeout would hold the whole call until the time is over.
+ * The callback's answer, the signal or the deadline, whichever is first; on the latter two `start`'s result is called to
+ * stop the work. The timer ends with the work: a signal with a timeout would hold the whole call until the time is over.
  */
 function settle<T>(
   { signal, timeoutMs }: CallOptions,
@@ -158,9 +163,8 @@ function settle<T>(
       return;
     }
     let stop = (): void => undefined;
-    const giveUp = (err: MeshnetError): void => {
-      done();
-      reject(err);
+    const giveUp = (err: Error): void => {
+      fail(err);
       stop();
     };
     const onAbort = (): void => giveUp(fromAbort(signal, what));
@@ -169,17 +173,19 @@ function settle<T>(
       clearTimeout(timer);
       signal.removeEventListener('abort', onAbort);
     };
+    const fail = (err: Error): void => {
+      done();
+      reject(err);
+    };
     signal.addEventListener('abort', onAbort, { once: true });
-    stop = start(
-      (value) => {
+    try {
+      stop = start((value) => {
         done();
         resolve(value);
-      },
-      (err) => {
-        done();
-        reject(err);
-      },
-    );
+      }, fail);
+    } catch (err) {
+      fail(toMeshnetError(err));
+    }
   });
 }
 

@@ -2,16 +2,21 @@ import { LRUCache } from 'lru-cache';
 import { MeshnetError, isMeshnetError } from '../errors.ts';
 import type { AbortOptions } from './packet-duplex.ts';
 
-/** Neighbours in the vocabulary that are asked for and remembered together. */
+/** Neighbours in the vocabulary, remembered together: some kilobytes, and a vocabulary has some hundred of them at most. */
 const BLOCK_IDS = 1024;
+/** Of one call, which should hold nobody else's up for long: about 20 ms. */
 const IDS_PER_CALL = 16_384;
 
 export type PieceOptions = AbortOptions & { readonly special?: boolean };
 
 export interface PieceBlocksComponents {
-  /** The bytes of each of these ids, as the process gives them. */
+  /**
+   * The bytes of each of these ids, as the process gives them.
+   *
+   * @throws {MeshnetError} TOKEN_INVALID for an id without any, RESOURCE_EXHAUSTED for too many bytes
+   */
   ask(ids: readonly number[], options: PieceOptions): Promise<readonly Uint8Array[]>;
-  /** Ids of the vocabulary. */
+  /** Ids of the vocabulary; 0: not known yet. */
   size(): number;
 }
 
@@ -31,47 +36,56 @@ export class PieceBlocks {
 
   /** In the order of `ids`; nobody writes to them. @throws {MeshnetError} TOKEN_INVALID and what `ask` throws */
   async get(ids: readonly number[], options: PieceOptions): Promise<Uint8Array[]> {
-    const blocks = await this.#blocksOf(ids, options);
-    const pieces = ids.map((id) => blocks.get(blockOf(id))?.piece(id % BLOCK_IDS));
-    // Of an id without a piece the process tells best, and one that has a piece may only have a neighbour without.
-    return pieces.every((piece) => piece !== undefined) ? pieces : await this.#ask(ids, options);
+    const distinct = [...new Set(ids)];
+    const blocks = await this.#blocksOf(new Set(distinct.map(blockOf)), options);
+    const pieces = new Map(distinct.map((id) => [id, blocks.get(blockOf(id))?.piece(id % BLOCK_IDS)]));
+    // Of an id outside the vocabulary the process tells best, and a block without pieces has one that cannot be given.
+    const alone = distinct.filter((id) => pieces.get(id) === undefined);
+    for (const [i, piece] of (await this.#ask(alone, options)).entries()) {
+      pieces.set(alone[i] as number, piece);
+    }
+    return ids.map((id) => pieces.get(id) as Uint8Array);
   }
 
-  /** Without those that have an id which the process refuses. */
-  async #blocksOf(ids: readonly number[], options: PieceOptions): Promise<ReadonlyMap<number, Block>> {
+  async #blocksOf(wanted: ReadonlySet<number>, options: PieceOptions): Promise<ReadonlyMap<number, Block>> {
     const found = new Map<number, Block>();
-    const missing = new Set<number>();
-    for (const at of new Set(ids.map(blockOf))) {
+    const missing: Range[] = [];
+    for (const at of wanted) {
       const block = this.#blocks.get(keyOf(at, options));
-      if (block === undefined) {
-        missing.add(at);
-      } else {
+      const first = at * BLOCK_IDS;
+      const length = Math.min(BLOCK_IDS, this.#components.size() - first);
+      if (block !== undefined) {
         found.set(at, block);
+      } else if (first >= 0 && length > 0) {
+        missing.push({ at, ids: Array.from({ length }, (_, i) => first + i) });
       }
     }
-    for (const at of missing) {
-      const block = await this.#load(at, options);
-      if (block !== undefined) {
-        this.#blocks.set(keyOf(at, options), block);
-        found.set(at, block);
-      }
+    for (const [at, block] of await this.#load(missing, options)) {
+      this.#blocks.set(keyOf(at, options), block);
+      found.set(at, block);
     }
     return found;
   }
 
-  async #load(at: number, options: PieceOptions): Promise<Block | undefined> {
-    const first = at * BLOCK_IDS;
-    const length = Math.min(BLOCK_IDS, this.#components.size() - first);
-    if (first < 0 || length <= 0) {
-      return undefined;
-    }
+  /** All at once; one by one when that is refused, so that only the one at fault is without pieces. */
+  async #load(ranges: readonly Range[], options: PieceOptions): Promise<(readonly [number, Block])[]> {
     try {
-      return new Block(await this.#ask(Array.from({ length }, (_, i) => first + i), options));
+      const pieces = await this.#ask(ranges.flatMap(({ ids }) => ids), options);
+      let from = 0;
+      return ranges.map(({ at, ids }) => [at, new Block(pieces.slice(from, from += ids.length))]);
     } catch (err) {
-      if (isMeshnetError(err, 'TOKEN_INVALID')) {
-        return undefined;
+      if (!isMeshnetError(err, 'TOKEN_INVALID') && !isMeshnetError(err, 'RESOURCE_EXHAUSTED')) {
+        throw err;
       }
-      throw err;
+      const [only, ...others] = ranges;
+      if (only !== undefined && others.length === 0) {
+        return [[only.at, new Block([])]];
+      }
+      const loaded: (readonly [number, Block])[] = [];
+      for (const range of ranges) {
+        loaded.push(...await this.#load([range], options));
+      }
+      return loaded;
     }
   }
 
@@ -89,6 +103,12 @@ export class PieceBlocks {
     }
     return pieces;
   }
+}
+
+/** The ids of a block. */
+interface Range {
+  readonly at: number;
+  readonly ids: readonly number[];
 }
 
 /** Pieces one behind the other: an object for each would take ten times as much. */

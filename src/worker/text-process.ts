@@ -21,8 +21,6 @@ export interface TextProcessInit {
   readonly callTimeoutMs?: number;
   /** From the spawn to the first answer. @default 60000 ms */
   readonly startTimeoutMs?: number;
-  /** Ids whose text is remembered, or somewhat more. @default 262144, which is more than most vocabularies have */
-  readonly cachedPieces?: number;
   readonly stopTimeoutMs?: number;
   readonly backoff?: BackoffInit;
 }
@@ -35,6 +33,8 @@ export interface RenderInput {
 
 /** A request body is at most 4 MiB; its ids take at most about as many bytes again. */
 const MESSAGE_BYTES = 16 * 1024 * 1024;
+/** More than most vocabularies have. */
+const REMEMBERED_PIECES = 262_144;
 /** Calls that the process has at once: more than it has cores gain nothing. */
 const CALLS_AT_ONCE = 8;
 /** Of a call whose process was lost to another one. */
@@ -67,7 +67,7 @@ export class TextProcess {
         return (await this.#call((client, call) => client.unary(Text.method.pieces, request, call), options)).pieces;
       },
       size: () => this.#description?.nVocab ?? 0,
-    }, { remembered: init.cachedPieces ?? 262_144 });
+    }, { remembered: REMEMBERED_PIECES });
     this.#events.setMaxListeners(1024);
     this.#supervisor = new Supervisor({
       what: 'text process',
@@ -142,7 +142,7 @@ export class TextProcess {
     return ids;
   }
 
-  /** The bytes of each id; concatenated they are the text. Of control tokens only with `special`. @throws TOKEN_INVALID */
+  /** The bytes of each id, together the text; of control tokens only with `special`. @throws {MeshnetError} TOKEN_INVALID */
   pieces(ids: readonly number[], options: PieceOptions): Promise<Uint8Array[]> {
     return this.#pieces.get(ids, options);
   }

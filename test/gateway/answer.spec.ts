@@ -20,7 +20,7 @@ async function collect(events: TokenEvent[], stop: string[] = []): Promise<{ par
   };
   const text = new ByteText();
   const parts: AnswerPart[] = [];
-  const running = answer(source(), { text, stop }, { signal });
+  const running = answer(source(), { vocabulary: text, stop }, { signal });
   while (true) {
     const next = await running.next();
     if (next.done === true) {

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { isMeshnetError } from '../../src/errors.ts';
+import { Text } from '../../src/proto/worker_pb.js';
 import { GrpcClient } from '../../src/worker/grpc.ts';
 
 describe('worker/grpc', () => {
@@ -30,9 +31,19 @@ describe('worker/grpc', () => {
       client.close();
     }
     const deadline = performance.now() + 5000;
-    // AbortSignal.timeout does not count: it holds no process.
     while (timers() > before + 1 && performance.now() < deadline) {
       await new Promise((resolve) => { setTimeout(resolve, 20); });
+    }
+    assert.ok(timers() <= before + 1, `${timers()} timers, before ${before}`);
+  });
+
+  it('holds nothing up after a call of a client that was closed', async () => {
+    const before = timers();
+    const client = clientOfNobody();
+    client.close();
+    for (let i = 0; i < 20; i++) {
+      const call = client.unary(Text.method.describe, {}, { signal: new AbortController().signal, timeoutMs: 60_000 });
+      await assert.rejects(call, (err) => isMeshnetError(err, 'WORKER_LOST'));
     }
     assert.ok(timers() <= before + 1, `${timers()} timers, before ${before}`);
   });

@@ -10,6 +10,9 @@ function pieceOf(id: number, { special = false }: PieceOptions): Uint8Array {
   return new Uint8Array(id % 5).fill(special ? id + 1 : id);
 }
 
+/** As many pieces at once as fit into a message. */
+const MOST = 2500;
+
 function rig({ remembered = 100_000, broken = -1 } = {}): { blocks: PieceBlocks; asked: (readonly number[])[] } {
   const asked: (readonly number[])[] = [];
   const blocks = new PieceBlocks({
@@ -17,6 +20,9 @@ function rig({ remembered = 100_000, broken = -1 } = {}): { blocks: PieceBlocks;
       asked.push(ids);
       if (ids.some((id) => id < 0 || id >= VOCABULARY || id === broken)) {
         throw new MeshnetError('TOKEN_INVALID');
+      }
+      if (ids.length > MOST) {
+        throw new MeshnetError('RESOURCE_EXHAUSTED');
       }
       return ids.map((id) => pieceOf(id, options));
     },
@@ -31,7 +37,7 @@ describe('worker/piece-blocks', () => {
     for (const ids of [[3, 1, 3], [2999, 0, 1024, 1023], [2], [2048], []]) {
       assert.deepEqual(await blocks.get(ids, { signal }), ids.map((id) => pieceOf(id, { signal })));
     }
-    assert.deepEqual(asked.map(({ length }) => length), [1024, 952, 1024]);
+    assert.deepEqual(asked.map(({ length }) => length), [1024, 952 + 1024]);
     assert.deepEqual(asked.flat().toSorted((a, b) => a - b), Array.from({ length: VOCABULARY }, (_, id) => id));
   });
 
@@ -60,10 +66,27 @@ describe('worker/piece-blocks', () => {
     }
   });
 
-  it('gives an id its piece although a neighbour has none', async () => {
-    const { blocks } = rig({ broken: 7 });
-    assert.deepEqual(await blocks.get([8, 2000], { signal }), [pieceOf(8, { signal }), pieceOf(2000, { signal })]);
-    await assert.rejects(blocks.get([7], { signal }), (err) => isMeshnetError(err, 'TOKEN_INVALID'));
+  it('gives an id its piece although a neighbour has none, and asks once whether it has', async () => {
+    const { blocks, asked } = rig({ broken: 7 });
+    for (let i = 0; i < 2; i++) {
+      assert.deepEqual(await blocks.get([8, 2000, 8], { signal }), [8, 2000, 8].map((id) => pieceOf(id, { signal })));
+      await assert.rejects(blocks.get([7], { signal }), (err) => isMeshnetError(err, 'TOKEN_INVALID'));
+    }
+    // Both blocks, each of them, and then what is alone.
+    assert.deepEqual(asked.map(({ length }) => length), [2048, 1024, 1024, 1, 1, 1, 1]);
+  });
+
+  it('asks for fewer at once when the pieces of all are too long', async () => {
+    const { blocks } = rig();
+    const ids = [0, 1024, 2999];
+    assert.deepEqual(await blocks.get(ids, { signal }), ids.map((id) => pieceOf(id, { signal })));
+  });
+
+  it('asks for no id twice because of another one', async () => {
+    const { blocks, asked } = rig();
+    const ids = [...Array.from({ length: 5000 }, () => 1), VOCABULARY, VOCABULARY];
+    await assert.rejects(blocks.get(ids, { signal }), (err) => isMeshnetError(err, 'TOKEN_INVALID'));
+    assert.deepEqual(asked.map(({ length }) => length), [1024 + 952, 1]);
   });
 
   it('remembers nothing of an answer that leaves pieces out, and asks again', async () => {
