@@ -239,7 +239,8 @@ TEST(SimulatedRing, ACrowdOfShortPromptsGoesFirstAndSeldom) {
     ring.Decode(3);
     ring.Run(0, 5'000'000);
     const double quiet = ring.P95();
-    EXPECT_LE(static_cast<double>(ring.Run(crowd)), 1.2 * alone_us);
+    EXPECT_LE(static_cast<double>(ring.Run(crowd)), 1.1 * alone_us);
+    ring.Run(0, 1'000'000);
     EXPECT_LE(ring.Longest(), kHoldUs + 200'000);
     ring.P95();
     // Crowds that come again and again hold decoders no more often than one of twenty tokens is allowed to be late.
