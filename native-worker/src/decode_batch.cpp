@@ -95,9 +95,9 @@ void DecodeBatch::Judge(double speed, double busy) {
       return;
     }
   } else if (speed > kept_speed_ * kFaster) {
-    rests_ = speed > kept_speed_ * kSurelyFaster ? kSureRests : kMinRests;
     kept_ = tried_;
     kept_speed_ = speed;
+    rests_ = kMinRests;
   } else {
     tried_ = kept_;
     Settle();

@@ -19,9 +19,6 @@ inline constexpr uint32_t kMeasuredLaps = 3;
 inline constexpr uint32_t kSettlingLaps = 2;
 // Measurements from a trial that failed to the next one; doubled each time.
 inline constexpr uint32_t kMinRests = 4;
-// The same after one that was faster by so much that it is no mistake: the size that was left has just been measured.
-inline constexpr uint32_t kSureRests = 16;
-inline constexpr double kSurelyFaster = 1.05;
 inline constexpr uint32_t kMaxRests = 64;
 // A head that computes for less than this part of the time has room for smaller groups: more of them then are on their
 // way at once, and each is back sooner.

@@ -111,8 +111,7 @@ TEST(DecodeBatch, TriesASmallerSizeAtOnceWhereTheHeadIsMostlyIdle) {
   for (uint32_t i = 0; i <= kSettlingLaps + kMeasuredLaps; i++) lap();
   EXPECT_EQ(batch.Cap(4), kFewestRows);
   for (uint32_t i = 0; i < kSettlingLaps + kMeasuredLaps; i++) lap();
-  // And keeps it for long: the size that was left has just been measured.
-  for (uint32_t i = 0; i < kMeasuredLaps * kSureRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
+  for (uint32_t i = 0; i < kMeasuredLaps * kMinRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
 }
 
 TEST(DecodeBatch, TakesASizeThatIsALittleFaster) {
