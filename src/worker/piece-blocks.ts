@@ -36,35 +36,49 @@ export class PieceBlocks {
 
   /** In the order of `ids`; nobody writes to them. @throws {MeshnetError} TOKEN_INVALID and what `ask` throws */
   async get(ids: readonly number[], options: PieceOptions): Promise<Uint8Array[]> {
-    const distinct = [...new Set(ids)];
-    const blocks = await this.#blocksOf(new Set(distinct.map(blockOf)), options);
-    const pieces = new Map(distinct.map((id) => [id, blocks.get(blockOf(id))?.piece(id % BLOCK_IDS)]));
-    // Of an id outside the vocabulary the process tells best, and a block without pieces has one that cannot be given.
-    const alone = distinct.filter((id) => pieces.get(id) === undefined);
-    for (const [i, piece] of (await this.#ask(alone, options)).entries()) {
-      pieces.set(alone[i] as number, piece);
+    const pieces = new Map<number, Uint8Array>();
+    const missing = new Set<number>();
+    for (const id of ids) {
+      const piece = pieces.get(id) ?? this.#blocks.get(keyOf(blockOf(id), options))?.piece(id % BLOCK_IDS);
+      if (piece === undefined) {
+        missing.add(id);
+      } else {
+        pieces.set(id, piece);
+      }
+    }
+    if (missing.size > 0) {
+      await this.#fetch([...missing], pieces, options);
     }
     return ids.map((id) => pieces.get(id) as Uint8Array);
   }
 
-  async #blocksOf(wanted: ReadonlySet<number>, options: PieceOptions): Promise<ReadonlyMap<number, Block>> {
-    const found = new Map<number, Block>();
-    const missing: Range[] = [];
-    for (const at of wanted) {
-      const block = this.#blocks.get(keyOf(at, options));
-      const first = at * BLOCK_IDS;
-      const length = Math.min(BLOCK_IDS, this.#components.size() - first);
-      if (block !== undefined) {
-        found.set(at, block);
-      } else if (first >= 0 && length > 0) {
-        missing.push({ at, ids: Array.from({ length }, (_, i) => first + i) });
+  /** Adds the pieces of these ids. */
+  async #fetch(missing: readonly number[], pieces: Map<number, Uint8Array>, options: PieceOptions): Promise<void> {
+    const unknown = [...new Set(missing.map(blockOf))].filter((at) => !this.#blocks.has(keyOf(at, options)));
+    const loaded = new Map(await this.#load(unknown.map((at) => this.#rangeOf(at)).filter(({ ids }) => ids.length > 0), options));
+    for (const [at, block] of loaded) {
+      this.#blocks.set(keyOf(at, options), block);
+    }
+    // Of an id outside the vocabulary the process tells best, and a block without pieces has one that cannot be given.
+    const alone: number[] = [];
+    for (const id of missing) {
+      const piece = loaded.get(blockOf(id))?.piece(id % BLOCK_IDS);
+      if (piece === undefined) {
+        alone.push(id);
+      } else {
+        pieces.set(id, piece);
       }
     }
-    for (const [at, block] of await this.#load(missing, options)) {
-      this.#blocks.set(keyOf(at, options), block);
-      found.set(at, block);
+    for (const [i, piece] of (await this.#ask(alone, options)).entries()) {
+      pieces.set(alone[i] as number, piece);
     }
-    return found;
+  }
+
+  /** Without ids outside the vocabulary. */
+  #rangeOf(at: number): Range {
+    const first = at * BLOCK_IDS;
+    const length = first < 0 ? 0 : Math.max(0, Math.min(BLOCK_IDS, this.#components.size() - first));
+    return { at, ids: Array.from({ length }, (_, i) => first + i) };
   }
 
   /** All at once; one by one when that is refused, so that only the one at fault is without pieces. */
