@@ -89,18 +89,13 @@ uint32_t PrefillPace::OwnRowsDue(const PaceLoad & load, uint32_t left) const {
 
 bool PrefillPace::Holds(const PaceLoad & load, uint64_t rows) const {
   if (load.n_stages == 1 || rows == 0 || alone_row_us_ == 0) return false;
-  if (!held_ && (load.prompts <= load.lanes || laps_ < may_hold_laps_)) return false;
-  const double us = static_cast<double>(rows) * alone_row_us_ * Slowness(StepUs(0));
-  return us <= kHoldUs - (held_ ? held_us_ : 0);
+  if (held_us_ == 0 && (load.prompts <= load.lanes || laps_ < may_hold_laps_)) return false;
+  return static_cast<double>(rows) * alone_row_us_ * Slowness(StepUs(0)) <= kHoldUs - held_us_;
 }
 
 void PrefillPace::Held(bool held, uint64_t took_us) {
-  if (held) {
-    if (!held_) held_us_ = 0;
-    held_us_ = std::min<double>(kHoldUs, held_us_ + static_cast<double>(took_us) * Slowness(StepUs(0)));
-    may_hold_laps_ = laps_ + kHoldLaps;
-  }
-  held_ = held;
+  held_us_ = held ? held_us_ + static_cast<double>(took_us) * Slowness(StepUs(0)) : 0;
+  if (held) may_hold_laps_ = laps_ + kHoldLaps;
 }
 
 // Whether a tick of prefill alone makes nobody wait for longer than was planned.

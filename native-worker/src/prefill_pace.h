@@ -127,8 +127,7 @@ class PrefillPace {
   uint32_t last_own_rows_ = 0;
   double laps_ = 0;              // tokens that each of the decoders has had
   std::deque<double> own_laps_;  // laps_ at the newest of the ticks of prefill alone
-  bool held_ = false;            // decoders were, in the last tick
-  double held_us_ = 0;           // since that began
+  double held_us_ = 0;           // for which decoders have been held; 0: they were not in the last tick
   double may_hold_laps_ = 0;     // laps_ from which on it may begin
   uint64_t n_ticks_ = 0;
   uint32_t last_decode_rows_ = 0;

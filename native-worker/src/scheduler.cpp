@@ -135,10 +135,11 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   }
   OrderFairly(decode);
   OrderFairly(prefill);
-  const PaceLoad pace{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
+  const PaceLoad pace_load{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
+  const PrefillPace * pace = prefill.empty() ? nullptr : load.pace;
+  schedule.held = pace != nullptr && pace->Holds(pace_load, load.prompt_rows);
   uint32_t left = max_rows;
-  schedule.held = load.pace != nullptr && !prefill.empty() && load.pace->Holds(pace, load.prompt_rows);
-  const uint32_t own = load.pace != nullptr && !prefill.empty() ? load.pace->OwnRowsDue(pace, left) : 0;
+  const uint32_t own = pace != nullptr && !schedule.held ? pace->OwnRowsDue(pace_load, left) : 0;
   // Decoders that would fill tick after tick leave something to prompts.
   const uint32_t room = prefill.empty() ? left : left - std::min(left / 2, kKernelRows);
   const size_t n_decode = own > 0 || schedule.held ? 0 : std::min<size_t>({decode.size(), cap, room});
@@ -153,7 +154,7 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
     if (own > 0) {
       left = own;
     } else {
-      left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), pace, left);
+      left = awaited ? 0 : load.pace->Rows(static_cast<uint32_t>(n_decode), pace_load, left);
     }
   } else {
     left = std::min(left, load.alone_rows);

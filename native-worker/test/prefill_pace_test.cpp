@@ -13,7 +13,9 @@ namespace {
 
 constexpr uint32_t kMaxRows = 256;
 
-PaceLoad Load(uint32_t n_stages, uint32_t lanes = 4) { return {.n_stages = n_stages, .lanes = lanes}; }
+PaceLoad Load(uint32_t n_stages, uint32_t lanes = 4, uint32_t prompts = 1) {
+  return {.n_stages = n_stages, .lanes = lanes, .prompts = prompts};
+}
 
 TEST(PrefillPace, GivesPrefillASomewhatLargerShareThanDecoding) {
   PrefillPace pace;
@@ -244,8 +246,7 @@ void Hold(PrefillPace & pace, uint32_t lanes) {
 
 TEST(PrefillPace, HoldsDecodersForACrowdThatIsSoonThrough) {
   PrefillPace pace = Measured();
-  PaceLoad load = Load(2, 3);
-  load.prompts = 3;
+  PaceLoad load = Load(2, 3, 3);
   EXPECT_FALSE(pace.Holds(load, 100));  // no crowd
   load.prompts = 4;
   EXPECT_TRUE(pace.Holds(load, 100));
@@ -263,8 +264,7 @@ TEST(PrefillPace, HoldsDecodersForACrowdThatIsSoonThrough) {
 
 TEST(PrefillPace, HoldsDecodersForASecondAndOnceInManyTokens) {
   PrefillPace pace = Measured();
-  PaceLoad load = Load(2, 1);
-  load.prompts = 7;
+  const PaceLoad load = Load(2, 1, 7);
   uint32_t n_late = 0;
   uint32_t n_tokens = 0;
   for (uint32_t i = 0; i < 20 * static_cast<uint32_t>(kHoldLaps); i++) {
@@ -283,8 +283,7 @@ TEST(PrefillPace, HoldsDecodersForASecondAndOnceInManyTokens) {
 
 TEST(PrefillPace, CountsTicksThatFailedForHowLongDecodersAreHeld) {
   PrefillPace pace = Measured();
-  PaceLoad load = Load(2, 1);
-  load.prompts = 7;
+  const PaceLoad load = Load(2, 1, 7);
   uint64_t held_us = 0;
   for (; pace.Holds(load, 16); held_us += 50'000) {
     ASSERT_LE(held_us, kHoldUs);
@@ -296,8 +295,7 @@ TEST(PrefillPace, CountsTicksThatFailedForHowLongDecodersAreHeld) {
 
 TEST(PrefillPace, CountsTheSlowestStageForHowSoonACrowdIsThrough) {
   PrefillPace pace = Measured();
-  PaceLoad load = Load(2, 3);
-  load.prompts = 4;
+  const PaceLoad load = Load(2, 3, 4);
   pace.Sent(1, false, 0);
   for (int i = 0; i < 20; i++) pace.Returned(1, 200'000, 60'000);  // four times as slow
   EXPECT_TRUE(pace.Holds(load, 64));
