@@ -34,6 +34,7 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
   rows_ += before_rows;
   us_ += tick.start_us - before_us;
   busy_us_ += before_took_us;
+  if (HasLost()) return EndTrial();
   if (rows_ < uint64_t{kMeasuredLaps} * lanes_) return;
   const auto us = static_cast<double>(std::max<uint64_t>(us_, 1));
   const double speed = static_cast<double>(rows_) / us;
@@ -99,11 +100,21 @@ void DecodeBatch::Judge(double speed, double busy) {
     kept_speed_ = speed;
     rests_ = kMinRests;
   } else {
-    tried_ = kept_;
-    Settle();
-    return Rest();
+    return EndTrial();
   }
   Try();
+}
+
+// A trial has lost once it took longer than all of it may: a size that costs twice as much is not seen through.
+bool DecodeBatch::HasLost() const {
+  const double rows = double{kMeasuredLaps} * lanes_;
+  return tried_ != kept_ && static_cast<double>(us_) * kept_speed_ * kFaster > rows;
+}
+
+void DecodeBatch::EndTrial() {
+  tried_ = kept_;
+  Settle();
+  Rest();
 }
 
 // Twice or half of the size in use, and a multiple of kKernelRows where it can be; the size in use at either end.

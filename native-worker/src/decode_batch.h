@@ -50,6 +50,8 @@ class DecodeBatch {
   void Limit(uint32_t most);
   void GiveUp();
   void Judge(double speed, double busy);
+  bool HasLost() const;
+  void EndTrial();
   uint32_t Next() const;
   void Try();
   void Rest();

@@ -114,6 +114,21 @@ TEST(DecodeBatch, TriesASmallerSizeAtOnceWhereTheHeadIsMostlyIdle) {
   for (uint32_t i = 0; i < kMeasuredLaps * kMinRests; i++, lap()) EXPECT_EQ(batch.Cap(4), kFewestRows);
 }
 
+TEST(DecodeBatch, SeesNoTrialThroughThatHasLostAlready) {
+  DecodeBatch batch;
+  uint64_t now = 1;
+  uint32_t tried = 0;  // tokens of all lanes in the first trial
+  while (tried == 0 || batch.Cap(kMost) != kKernelRows) {
+    const uint32_t cap = batch.Cap(kMost);
+    const uint64_t took = cap == kKernelRows ? 40'000 : cap * 100'000;  // ten times as much a token
+    batch.Ran({.start_us = now, .rows = cap, .prefill = false, .lanes = kLanes, .most = kMost, .took_us = took});
+    now += took;
+    if (cap != kKernelRows) tried += cap;
+  }
+  EXPECT_GT(tried, kSettlingLaps * kLanes);
+  EXPECT_LE(tried, (kSettlingLaps + 1) * kLanes);
+}
+
 TEST(DecodeBatch, TakesASizeThatIsALittleFaster) {
   for (const auto & [permille, taken] : {std::pair{30, true}, std::pair{10, false}}) {
     DecodeBatch batch;

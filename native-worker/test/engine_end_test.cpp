@@ -132,7 +132,7 @@ TEST(Engine, SaysWhyALaneIsReleasedWhateverComesMeanwhile) {
   gate.Open();
   EXPECT_EQ(gateway->Finish().error, Code::kWorkerLost);
   EXPECT_EQ(ring.WaitEnded(0, 1), Code::kWorkerLost);
-  ProbeResult probe;
+  Engine::ProbeResult probe;
   EXPECT_TRUE(ring.engine(1).Probe(1, 10000, &probe).ok());  // by now the engine is through with the release
   EXPECT_EQ(ring.engine(1).Deliver(ring.Key(0, 1), Port::kUp, late).code(), Code::kLaneNotOpen);
 }

@@ -136,14 +136,19 @@ describe('native/parity', function () {
 
   for (const type of ['q8_0', 'q4_0']) {
     it(`multiplies any number of rows with ${type} weights as llama.cpp without patches does`, async () => {
-      // 96 and 352 leave half a block of columns over; 71 rows are two full blocks of 32 and a part of one.
-      const model = await generatedModel({ layers: 2, type, tied: 'no', embd: 96, heads: 3, 'kv-heads': 1, ffn: 352 });
-      const prompt = Array.from({ length: 71 }, (_, i) => 10 + 7 * i).join(',');
-      for (const [ubatch, threads] of [[1, 1], [2, 1], [3, 2], [4, 1], [5, 1], [16, 2], [17, 1], [32, 1], [71, 1], [71, 2]] as const) {
-        const input = ['--tokens', prompt, '--predict', '2', '--ubatch', String(ubatch), '--threads', String(threads)];
-        const rows = await referenceRows(model, 'patched', input);
-        assert.equal(rows.length, 2);
-        assert.deepEqual(rows, await referenceRows(model, 'stock', input), `${ubatch} rows`);
+      // 96 and 352 leave half a block of columns over; 8,480 are more than one pass of a row's sums.
+      // 71 rows are two full blocks of 32 and a part of one.
+      for (const ffn of [352, 8480]) {
+        const model = await generatedModel({ layers: 2, type, tied: 'no', embd: 96, heads: 3, 'kv-heads': 1, ffn });
+        const prompt = Array.from({ length: 71 }, (_, i) => 10 + 7 * i).join(',');
+        for (const [ubatch, threads] of [
+          [1, 1], [2, 1], [2, 2], [3, 1], [3, 2], [4, 1], [5, 1], [6, 2], [7, 1], [16, 2], [17, 1], [32, 1], [71, 1], [71, 2],
+        ] as const) {
+          const input = ['--tokens', prompt, '--predict', '2', '--ubatch', String(ubatch), '--threads', String(threads)];
+          const rows = await referenceRows(model, 'patched', input);
+          assert.equal(rows.length, 2);
+          assert.deepEqual(rows, await referenceRows(model, 'stock', input), `${ubatch} rows, ${ffn} columns`);
+        }
       }
     });
   }
