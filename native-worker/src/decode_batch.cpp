@@ -34,8 +34,10 @@ void DecodeBatch::Ran(const DecodeTick & tick) {
   rows_ += before_rows;
   us_ += tick.start_us - before_us;
   busy_us_ += before_took_us;
-  if (HasLost()) return EndTrial();
-  if (rows_ < uint64_t{kMeasuredLaps} * lanes_) return;
+  if (rows_ < uint64_t{kMeasuredLaps} * lanes_) {
+    if (HasLost()) EndTrial();
+    return;
+  }
   const auto us = static_cast<double>(std::max<uint64_t>(us_, 1));
   const double speed = static_cast<double>(rows_) / us;
   const double busy = static_cast<double>(busy_us_) / us;
@@ -105,7 +107,7 @@ void DecodeBatch::Judge(double speed, double busy) {
   Try();
 }
 
-// A trial has lost once it took longer than all of it may: a size that costs twice as much is not seen through.
+// A trial has lost once it took longer than all of it may: of a size that costs twice as much only half is measured.
 bool DecodeBatch::HasLost() const {
   const double rows = double{kMeasuredLaps} * lanes_;
   return tried_ != kept_ && static_cast<double>(us_) * kept_speed_ * kFaster > rows;

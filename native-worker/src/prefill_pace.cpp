@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "bounds.h"
 
@@ -119,7 +120,7 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
   const double slowness = Slowness(step);
   const uint32_t groups = (lanes + cap - 1) / cap;
   const double decode = slowness * groups * step;
-  const double quiet = std::max(decode, slowest_us_ == 0 ? load.n_stages * step : step + away_us_);
+  const double quiet = QuietUs(load, step, decode);
   const double alone = slowness * own_.Us(AloneRows()) / AloneRows();
   const uint32_t most = std::min(left, kMaxOwnRows);
   const size_t most_n = load.n_stages == 1 ? 1 : MaxGroups(load.n_stages);
@@ -181,6 +182,7 @@ double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
   n_ticks_++;
   took_us_ = took_us;
+  if (std::exchange(lanes_, std::max(lanes, decode_rows)) != lanes_ || prefill_rows > 0) quiet_since_us_ = 0;
   const auto took = static_cast<double>(took_us);
   if (decode_rows > 0) {
     last_decode_rows_ = decode_rows;
@@ -210,9 +212,19 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
 
 void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
   newest_ = group;
-  if (!prefill) return;
+  if (!prefill) return TimeLaps(now_us);
   on_way_.push_back({group, now_us + std::max(kLostUs, kLostTicks * took_us_)});
   if (on_way_.size() > kMaxPrefillGroups) on_way_.pop_front();
+}
+
+void PrefillPace::TimeLaps(uint64_t now_us) {
+  const double laps = laps_ - quiet_since_laps_;
+  if (quiet_since_us_ > 0 && on_way_.empty()) {
+    if (laps < kQuietLaps * kLap) return;
+    Follow(static_cast<double>(now_us - quiet_since_us_) / laps, kWeight, &quiet_us_[lanes_]);
+  }
+  quiet_since_us_ = on_way_.empty() ? now_us : 0;
+  quiet_since_laps_ = laps_;
 }
 
 void PrefillPace::Forget(uint64_t now_us) {
@@ -254,6 +266,14 @@ double PrefillPace::StepUs(uint32_t decode_rows) const {
 
 // How many times as long as this one the slowest stage takes.
 double PrefillPace::Slowness(double step_us) const { return step_us == 0 ? 1 : std::max(1.0, slowest_us_ / step_us); }
+
+// How long a token takes undisturbed. A group beside a prompt is another than without, and is more or less often waited
+// for: what was measured is better than what follows from its ticks.
+double PrefillPace::QuietUs(const PaceLoad & load, double step_us, double decode_us) const {
+  const auto measured = quiet_us_.find(load.lanes);
+  if (measured != quiet_us_.end()) return measured->second;
+  return std::max(decode_us, slowest_us_ == 0 ? load.n_stages * step_us : step_us + away_us_);
+}
 
 // As many as keep the slowest stage busy for a trip round the ring: one there, one here, and what fits on the way.
 size_t PrefillPace::MaxGroups(uint32_t n_stages) const {

@@ -48,6 +48,8 @@ inline constexpr uint64_t kBelievedTicks = 128;
 // each would go round nearly alone.
 inline constexpr uint64_t kHoldUs = 1'000'000;
 inline constexpr double kHoldLaps = 32;
+// Tokens of all decoders by which their undisturbed time is measured.
+inline constexpr double kQuietLaps = 3;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
@@ -120,6 +122,8 @@ class PrefillPace {
   bool MayOwn(size_t n_lap) const;
   size_t MaxGroups(uint32_t n_stages) const;
   double Slowness(double step_us) const;
+  double QuietUs(const PaceLoad & load, double step_us, double decode_us) const;
+  void TimeLaps(uint64_t now_us);
 
   std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
   TickSizes shared_;                // ticks with both
@@ -135,6 +139,12 @@ class PrefillPace {
   double alone_row_us_ = 0;  // what one takes while nobody decodes; 0: not known
 
   uint64_t took_us_ = 0;  // the last tick
+
+  // A token's way undisturbed, by lanes that decode: as many entries as lanes at most. Not known of as many: worked out.
+  std::map<uint32_t, double> quiet_us_;
+  uint32_t lanes_ = 0;            // that decode, after the last tick
+  uint64_t quiet_since_us_ = 0;   // no prefill was on the way, and lanes_ stayed; 0: not so
+  double quiet_since_laps_ = 0;
 
   std::deque<Away> on_way_;  // groups with prefill that have not come back, oldest first
   uint64_t newest_ = 0;

@@ -118,7 +118,7 @@ TEST(DecodeBatch, SeesNoTrialThroughThatHasLostAlready) {
   DecodeBatch batch;
   uint64_t now = 1;
   uint32_t tried = 0;  // tokens of all lanes in the first trial
-  while (tried == 0 || batch.Cap(kMost) != kKernelRows) {
+  for (int tick = 0; tick < 1000 && (tried == 0 || batch.Cap(kMost) != kKernelRows); tick++) {
     const uint32_t cap = batch.Cap(kMost);
     const uint64_t took = cap == kKernelRows ? 40'000 : cap * 100'000;  // ten times as much a token
     batch.Ran({.start_us = now, .rows = cap, .prefill = false, .lanes = kLanes, .most = kMost, .took_us = took});
@@ -127,6 +127,23 @@ TEST(DecodeBatch, SeesNoTrialThroughThatHasLostAlready) {
   }
   EXPECT_GT(tried, kSettlingLaps * kLanes);
   EXPECT_LE(tried, (kSettlingLaps + 1) * kLanes);
+}
+
+TEST(DecodeBatch, TakesASizeThatIsALittleFasterWhereItsTicksAreNoWholeLaps) {
+  constexpr uint32_t kOddLanes = 30;
+  DecodeBatch batch;
+  uint64_t now = 1;
+  for (int tick = 0; tick < 1000 && batch.Cap(8) != 8; tick++) {
+    batch.Ran({.start_us = now, .rows = batch.Cap(8), .prefill = false, .lanes = kOddLanes, .most = 8, .took_us = 40'000});
+    now += 40'000;
+  }
+  ASSERT_EQ(batch.Cap(8), 8U);  // in a trial
+  for (uint32_t rows = 0; rows <= (kSettlingLaps + kMeasuredLaps) * kOddLanes; rows += batch.Cap(8)) {
+    ASSERT_EQ(batch.Cap(8), 8U);
+    batch.Ran({.start_us = now, .rows = 8, .prefill = false, .lanes = kOddLanes, .most = 8, .took_us = 76'000});
+    now += 76'000;  // five per cent faster
+  }
+  EXPECT_EQ(batch.Cap(8), 8U);
 }
 
 TEST(DecodeBatch, TakesASizeThatIsALittleFaster) {

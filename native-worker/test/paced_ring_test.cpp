@@ -20,8 +20,11 @@ constexpr uint32_t kMaxRows = 256;
 constexpr double kMaxDecodeRatio = 2.5;
 constexpr double kMaxPrefillRatio = 2;
 
+// How ticks cost: the weights, then rows; tiles of sixteen rows; or rows by fours and what is left over.
+enum class Shape { kRows, kTiles, kFours };
+
 struct Kernels {
-  bool tiles = false;
+  Shape shape = Shape::kRows;
   bool noisy = false;
 };
 
@@ -74,13 +77,21 @@ class SimulatedRing {
     uint64_t seen_us = 0;  // its last token
   };
 
-  // The weights, then rows; like a 1.1B model in halves.
+  // As measured of halves of a 1.1B model, with tiles and fours behind 1,000 positions.
   double Cost(uint32_t decode, uint32_t prefill) const {
-    if (!kernels_.tiles) return 8000 + 1500.0 * decode + 400.0 * prefill;
-    // As measured behind 1,000 positions: from five rows on they are computed in tiles of sixteen.
     const uint32_t rows = decode + prefill;
-    if (rows <= 4) return 16'000 + 1500.0 * rows;
-    return 37'000 + 1200.0 * std::min(rows, 16U) + 2700.0 * (std::max(rows, 16U) - 16);
+    switch (kernels_.shape) {
+      case Shape::kTiles:
+        if (rows <= 4) return 16'000 + 1500.0 * rows;
+        return 37'000 + 1200.0 * std::min(rows, 16U) + 2700.0 * (std::max(rows, 16U) - 16);
+      case Shape::kFours: {
+        const uint32_t left = rows % 4;
+        return 1000 + 400.0 * prefill + 56'000.0 * (rows / 16) + 20'500.0 * (rows % 16 / 4) +
+               (left > 0 ? 6000 + 2600.0 * left : 0);
+      }
+      default:
+        return 8000 + 1500.0 * decode + 400.0 * prefill;
+    }
   }
 
   // Ticks of a busy machine: a tenth up or down, and one of forty by half as much again.
@@ -223,10 +234,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Setting{{1}, 0, 1}, Setting{{1}, 0, 3}, Setting{{1, 1}, 0, 3}, Setting{{1, 1.5}, 0, 3},
                     Setting{{1.5, 1}, 0, 3}, Setting{{1, 0.3}, 0, 3}, Setting{{1, 1}, 20'000, 3},
                     Setting{{1, 1}, 20'000, 1}, Setting{{2, 1}, 5'000, 8}, Setting{{1, 1, 1}, 10'000, 4},
-                    Setting{{1, 1}, 4'000, 3, {true, false}}, Setting{{1, 1}, 20'000, 3, {true, false}},
-                    Setting{{1}, 0, 1, {false, true}}, Setting{{1, 1}, 0, 3, {false, true}},
-                    Setting{{1, 1, 1}, 10'000, 4, {false, true}}, Setting{{1, 1}, 4'000, 3, {true, true}},
-                    Setting{{1, 1}, 20'000, 3, {true, true}}));
+                    Setting{{1, 1}, 4'000, 3, {Shape::kTiles, false}}, Setting{{1, 1}, 20'000, 3, {Shape::kTiles, false}},
+                    Setting{{1}, 0, 1, {Shape::kRows, true}}, Setting{{1, 1}, 0, 3, {Shape::kRows, true}},
+                    Setting{{1, 1, 1}, 10'000, 4, {Shape::kRows, true}}, Setting{{1, 1}, 4'000, 3, {Shape::kTiles, true}},
+                    Setting{{1, 1}, 20'000, 3, {Shape::kTiles, true}}, Setting{{1, 1}, 20'000, 3, {Shape::kFours, true}}));
 
 TEST(SimulatedRing, ACrowdOfShortPromptsGoesFirstAndSeldom) {
   for (const std::vector<double> & slowness : {std::vector<double>{1, 1}, {1, 2}, {1.5, 1}}) {

@@ -118,6 +118,19 @@ TEST(PrefillPace, UsesTheTimeForWhichDecodersAreAway) {
   EXPECT_GE(ticks, 2U);
 }
 
+TEST(PrefillPace, GoesByTheTimeThatTokensTookUndisturbed) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 1);
+  pace.Returned(1, 185'000, 15'000);  // one trip was late: it says 200 ms a token
+  ASSERT_GE(pace.Rows(0, Load(2), kMaxRows), 16U);
+  for (uint64_t lap = 0; lap < 20; lap++) {  // 30 ms
+    pace.Ran(4, 0, 15'000, 4);
+    pace.Sent(2 + lap, false, 100'000 + lap * 30'000);
+  }
+  EXPECT_LE(pace.Rows(0, Load(2), kMaxRows), 8U);
+  EXPECT_GT(pace.Rows(0, Load(2), kMaxRows), 0U);
+}
+
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);
