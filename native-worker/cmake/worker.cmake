@@ -135,6 +135,14 @@ target_compile_definitions(golden_test PRIVATE MESHNET_GOLDEN_DIR="${CMAKE_CURRE
 target_link_libraries(golden_test PRIVATE meshnet_proto GTest::gtest_main OpenSSL::Crypto)
 add_test(NAME golden_test COMMAND golden_test)
 
+# A kernel of a patch, built for processors that this one may not be.
+add_executable(rows_test test/rows_test.cpp)
+meshnet_ours(rows_test)
+target_include_directories(rows_test PRIVATE "${MESHNET_LLAMA_DIR}/ggml/src/ggml-cpu")
+target_compile_options(rows_test PRIVATE -mavx2 -mfma -mf16c)
+target_link_libraries(rows_test PRIVATE GTest::gtest_main)
+add_test(NAME rows_test COMMAND rows_test)
+
 # The edge: codec, seams on loopback, and whole workers behind their sockets.
 file(GLOB golden_files "${CMAKE_CURRENT_SOURCE_DIR}/../test/golden/*.bin")
 add_executable(fuzz_frame fuzz/fuzz_frame.cpp src/frame.cpp src/frame_scan.cpp)

@@ -142,8 +142,13 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
       best = {.rows = rows, .n = n, .idle = busy < awaited};
       best_cost = cost;
     }
-    if (rows == most) return best;
+    if (rows == most) break;
   }
+  const uint32_t alone_rows = std::min(most, AloneRows());
+  if (load.n_stages > 1 && best.rows < alone_rows && own_.IsOutdated(alone_rows, kAloneTicks)) {
+    best = {.rows = alone_rows, .n = 1, .idle = best.idle};
+  }
+  return best;
 }
 
 // Rows of prefill in a tick with decoding.

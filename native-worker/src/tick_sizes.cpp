@@ -29,6 +29,11 @@ void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
   size.tick = n_ticks_;
 }
 
+bool TickSizes::IsOutdated(uint32_t rows, uint64_t ticks) const {
+  const auto size = sizes_.find(rows);
+  return size != sizes_.end() && n_ticks_ - size->second.tick >= ticks;
+}
+
 double TickSizes::Us(uint32_t rows) const {
   const double us = RowUs(rows) * rows;
   const auto above = sizes_.lower_bound(rows);

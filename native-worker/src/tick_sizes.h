@@ -21,6 +21,8 @@ class TickSizes {
   // Remembers a size for each kKernelRows that a tick can have.
   void Ran(uint32_t rows, uint64_t took_us);
   bool empty() const { return sizes_.empty(); }
+  // Whether a tick of so many rows was measured, but not among the last `ticks`.
+  bool IsOutdated(uint32_t rows, uint64_t ticks) const;
 
   // What a tick takes: in between of those that were measured in proportion, and never more than as many smaller ones.
   // Not for an empty one, as the next.

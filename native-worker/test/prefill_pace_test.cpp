@@ -131,6 +131,22 @@ TEST(PrefillPace, GoesByTheTimeThatTokensTookUndisturbed) {
   EXPECT_GT(pace.Rows(0, Load(2), kMaxRows), 0U);
 }
 
+TEST(PrefillPace, MeasuresNowAndThenWhatAPromptTakesAlone) {
+  PrefillPace pace;
+  for (uint32_t rows = 4; rows <= 16; rows += 4) pace.Ran(0, rows, 5'000 * rows);  // small ticks cost no more a row
+  uint32_t large = 0;
+  for (uint64_t lap = 0; lap < 4 * kAloneTicks; lap++) {
+    pace.Ran(4, 0, 15'000, 4);
+    pace.Sent(1 + lap, false, 100'000 + lap * 30'000);
+    const uint32_t rows = pace.OwnRowsDue(Load(2), kMaxRows);
+    ASSERT_GT(rows, 0U);
+    if (rows >= kAloneRows) large++;
+    pace.Ran(0, rows, 5'000 * rows, 4);
+  }
+  EXPECT_GE(large, 2U);
+  EXPECT_LE(large, 4U);
+}
+
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);

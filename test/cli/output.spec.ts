@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { MeshnetError, isMeshnetError } from '../../src/errors.ts';
-import { assertCount, EXIT, exitCodeOf, givenUp, printable } from '../../src/cli/output.ts';
+import { assertCount, EXIT, exitCodeOf, givenUp, interruptSignal, printable } from '../../src/cli/output.ts';
 
 describe('cli/output', () => {
   it('gives every kind of failure its exit code', () => {
@@ -17,6 +17,28 @@ describe('cli/output', () => {
   it('lets a terminal see text and lines, but nothing that would control it', () => {
     assert.equal(printable('Grüße, 世界 🙂\n\tdone'), 'Grüße, 世界 🙂\n\tdone');
     assert.equal(printable('\u001b]52;c;ZXZpbA==\u0007\u001b[2J\r\u009b1m\u007f'), '�]52;c;ZXZpbA==��[2J��1m�');
+  });
+
+  it('takes two of the same signal, at once, for one Ctrl-C', () => {
+    const signals = ['SIGINT', 'SIGTERM'] as const;
+    const others = signals.map((name) => process.listeners(name));
+    const exit = process.exit;
+    try {
+      // The test runner ends at these, too.
+      signals.forEach((name) => process.removeAllListeners(name));
+      process.exit = () => assert.fail('the second one ended the process');
+      const signal = interruptSignal();
+      assert.equal(signal.aborted, false);
+      process.emit('SIGINT');
+      process.emit('SIGINT');
+      assert.equal(signal.aborted, true);
+    } finally {
+      process.exit = exit;
+      signals.forEach((name, i) => {
+        process.removeAllListeners(name);
+        others[i]?.forEach((listener) => process.on(name, listener));
+      });
+    }
   });
 
   it('takes whole numbers above 0 only', () => {
