@@ -38,7 +38,7 @@ inline constexpr uint32_t kFirstRows = 16;
 inline constexpr uint32_t kMaxOwnRows = 128;
 // After how many smaller ticks beside decoders one has the rows that it would have alone, where it may be one: what a
 // prompt takes alone is measured anew as it grows. Few of a hundred tokens are late by it.
-inline constexpr uint64_t kAloneTicks = 24;
+inline constexpr uint64_t kAloneTicks = 48;
 // Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly
 // less. Short prompts come in several ticks, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 16;
