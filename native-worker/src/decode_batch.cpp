@@ -107,7 +107,7 @@ void DecodeBatch::Judge(double speed, double busy) {
   Try();
 }
 
-// A trial has lost once it took longer than all of it may: of a size that costs twice as much only half is measured.
+// Longer already than a trial may take that wins: of a size that costs twice as much only half is measured.
 bool DecodeBatch::HasLost() const {
   const double rows = double{kMeasuredLaps} * lanes_;
   return tried_ != kept_ && static_cast<double>(us_) * kept_speed_ * kFaster > rows;

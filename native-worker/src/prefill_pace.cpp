@@ -144,10 +144,7 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
     }
     if (rows == most) break;
   }
-  const uint32_t alone_rows = std::min(most, AloneRows());
-  if (load.n_stages > 1 && best.rows < alone_rows && own_.IsOutdated(alone_rows, kAloneTicks)) {
-    best = {.rows = alone_rows, .n = 1, .idle = best.idle};
-  }
+  if (load.n_stages > 1 && n_small_ >= kAloneTicks) best.rows = std::max(best.rows, std::min(most, kAloneRows));
   return best;
 }
 
@@ -187,13 +184,16 @@ double PrefillPace::LeastRows(uint32_t decode_rows, double step_us) const {
 void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took_us, uint32_t lanes) {
   n_ticks_++;
   took_us_ = took_us;
-  if (std::exchange(lanes_, std::max(lanes, decode_rows)) != lanes_ || prefill_rows > 0) quiet_since_us_ = 0;
+  const uint32_t before = std::exchange(lanes_, std::max(lanes, decode_rows));
+  if (before != lanes_ || prefill_rows > 0) calm_since_us_ = 0;
   const auto took = static_cast<double>(took_us);
   if (decode_rows > 0) {
     last_decode_rows_ = decode_rows;
     laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
   } else {
-    if (prefill_rows % kKernelRows == 0) last_own_rows_ = prefill_rows;
+    const bool measures = n_small_ >= kAloneTicks;
+    if (prefill_rows % kKernelRows == 0 && !measures) last_own_rows_ = prefill_rows;
+    n_small_ = measures || prefill_rows >= kAloneRows ? 0 : n_small_ + 1;
     own_laps_.push_back(laps_);
     if (own_laps_.size() > kMaxPrefillGroups) own_laps_.pop_front();
   }
@@ -223,13 +223,22 @@ void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
 }
 
 void PrefillPace::TimeLaps(uint64_t now_us) {
-  const double laps = laps_ - quiet_since_laps_;
-  if (quiet_since_us_ > 0 && on_way_.empty()) {
-    if (laps < kQuietLaps * kLap) return;
-    Follow(static_cast<double>(now_us - quiet_since_us_) / laps, kWeight, &quiet_us_[lanes_]);
+  const double laps = laps_ - calm_since_laps_;
+  if (!on_way_.empty() || calm_since_us_ == 0) {
+    calm_ = false;
+  } else if (laps < (calm_ ? kQuietLaps : kCalmLaps) * kLap) {
+    return;
+  } else if (calm_) {
+    // A lane that is late is no measure of what others have.
+    const double most = kMaxLonger * (StepUs(0) + (away_us_ > 0 ? away_us_ : static_cast<double>(kLostUs)));
+    Quiet & quiet = quiet_[lanes_];
+    Follow(std::min(static_cast<double>(now_us - calm_since_us_) / laps, most), kWeight, &quiet.us);
+    quiet.away_us = away_us_;
+  } else {
+    calm_ = true;
   }
-  quiet_since_us_ = on_way_.empty() ? now_us : 0;
-  quiet_since_laps_ = laps_;
+  calm_since_us_ = on_way_.empty() ? now_us : 0;
+  calm_since_laps_ = laps_;
 }
 
 void PrefillPace::Forget(uint64_t now_us) {
@@ -272,11 +281,11 @@ double PrefillPace::StepUs(uint32_t decode_rows) const {
 // How many times as long as this one the slowest stage takes.
 double PrefillPace::Slowness(double step_us) const { return step_us == 0 ? 1 : std::max(1.0, slowest_us_ / step_us); }
 
-// How long a token takes undisturbed. A group beside a prompt is another than without, and is more or less often waited
-// for: what was measured is better than what follows from its ticks.
+// How long a token takes undisturbed. Beside a prompt groups have other sizes than without one, so what follows from
+// their ticks is wrong; but it tells by how much the way has changed since it was measured.
 double PrefillPace::QuietUs(const PaceLoad & load, double step_us, double decode_us) const {
-  const auto measured = quiet_us_.find(load.lanes);
-  if (measured != quiet_us_.end()) return measured->second;
+  const auto measured = quiet_.find(load.lanes);
+  if (measured != quiet_.end()) return std::max(decode_us, measured->second.us + away_us_ - measured->second.away_us);
   return std::max(decode_us, slowest_us_ == 0 ? load.n_stages * step_us : step_us + away_us_);
 }
 

@@ -36,9 +36,10 @@ inline constexpr uint64_t kMinPrefillUs = 2'000;
 inline constexpr uint32_t kFirstRows = 16;
 // Rows of a tick of prefill alone at most while somebody decodes.
 inline constexpr uint32_t kMaxOwnRows = 128;
-// After how many smaller ticks beside decoders one has the rows that it would have alone, where it may be one: what a
-// prompt takes alone is measured anew as it grows. Few of a hundred tokens are late by it.
+// After so many smaller ticks of prefill alone, beside decoders, one has as many rows as it would without them: what a
+// prompt takes alone grows with it, and what is promised to it is measured by that. Two of a hundred tokens are late by it.
 inline constexpr uint64_t kAloneTicks = 48;
+static_assert(kAloneTicks > kFreshTicks);  // it stands for itself
 // Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly
 // less. Short prompts come in several ticks, so that the stages share them.
 inline constexpr uint32_t kAloneRows = 16;
@@ -51,8 +52,10 @@ inline constexpr uint64_t kBelievedTicks = 128;
 // each would go round nearly alone.
 inline constexpr uint64_t kHoldUs = 1'000'000;
 inline constexpr double kHoldLaps = 32;
-// Tokens of all decoders by which their undisturbed time is measured.
+// Tokens of every decoder in one measurement of their undisturbed time, and before it until groups are what they are
+// without a prompt.
 inline constexpr double kQuietLaps = 3;
+inline constexpr double kCalmLaps = 2;
 // Groups with prefill on their way at most, whatever the stages claim about their times.
 inline constexpr size_t kMaxPrefillGroups = 64;
 // A decoding lane that is away for longer, and for four times as long as usual, holds back nobody's prompt.
@@ -126,12 +129,14 @@ class PrefillPace {
   size_t MaxGroups(uint32_t n_stages) const;
   double Slowness(double step_us) const;
   double QuietUs(const PaceLoad & load, double step_us, double decode_us) const;
+  // Once for each tick of decoding, in order.
   void TimeLaps(uint64_t now_us);
 
   std::map<uint32_t, Step> steps_;  // ticks without prefill, by their rows; as many as lanes at most
   TickSizes shared_;                // ticks with both
   TickSizes own_;                   // ticks of prefill alone
   uint32_t last_own_rows_ = 0;
+  uint64_t n_small_ = 0;  // ticks of prefill alone since one had, or was to have, the rows that it has without decoders
   double laps_ = 0;              // tokens that each of the decoders has had
   std::deque<double> own_laps_;  // laps_ at the newest of the ticks of prefill alone
   double held_us_ = 0;           // for which decoders have been held; 0: they were not in the last tick
@@ -143,11 +148,15 @@ class PrefillPace {
 
   uint64_t took_us_ = 0;  // the last tick
 
-  // A token's way undisturbed, by lanes that decode: as many entries as lanes at most. Not known of as many: worked out.
-  std::map<uint32_t, double> quiet_us_;
-  uint32_t lanes_ = 0;            // that decode, after the last tick
-  uint64_t quiet_since_us_ = 0;   // no prefill was on the way, and lanes_ stayed; 0: not so
-  double quiet_since_laps_ = 0;
+  struct Quiet {
+    double us = 0;       // of a token
+    double away_us = 0;  // away_us_ at that time
+  };
+  std::map<uint32_t, Quiet> quiet_;  // undisturbed, by lanes that decode; as many as lanes at most
+  uint32_t lanes_ = 0;               // that decoded when the last tick began
+  bool calm_ = false;                // of the measurement that runs: kCalmLaps have passed
+  uint64_t calm_since_us_ = 0;       // no prefill was on the way since, and lanes_ stayed; 0: none runs
+  double calm_since_laps_ = 0;
 
   std::deque<Away> on_way_;  // groups with prefill that have not come back, oldest first
   uint64_t newest_ = 0;

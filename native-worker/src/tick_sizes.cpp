@@ -11,10 +11,6 @@ namespace {
 constexpr double kFallWeight = 0.25;
 constexpr double kRiseWeight = 0.15;
 
-// Of a size that was not measured for more ticks the next measurement replaces all before: prompts grow, and attention
-// with them.
-constexpr uint64_t kFreshTicks = 32;
-
 }  // namespace
 
 void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
@@ -27,11 +23,6 @@ void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
   const bool outdated = size.us == 0 || n_ticks_ - size.tick > kFreshTicks;
   size.us = outdated ? took : size.us + (took - size.us) * (took > size.us ? kRiseWeight : kFallWeight);
   size.tick = n_ticks_;
-}
-
-bool TickSizes::IsOutdated(uint32_t rows, uint64_t ticks) const {
-  const auto size = sizes_.find(rows);
-  return size != sizes_.end() && n_ticks_ - size->second.tick >= ticks;
 }
 
 double TickSizes::Us(uint32_t rows) const {

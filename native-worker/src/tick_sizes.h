@@ -15,14 +15,15 @@ inline constexpr uint32_t kMaxMeasuredRows = 16;
 // For how many ticks a size counts as measured, and how often one that is not is tried.
 inline constexpr uint64_t kMeasuredTicks = 128;
 inline constexpr uint64_t kTrialTicks = 16;
+// Of a size that was not measured for more ticks the next measurement replaces all before: prompts grow, and attention
+// with them.
+inline constexpr uint64_t kFreshTicks = 32;
 
 class TickSizes {
  public:
   // Remembers a size for each kKernelRows that a tick can have.
   void Ran(uint32_t rows, uint64_t took_us);
   bool empty() const { return sizes_.empty(); }
-  // Whether a tick of so many rows was measured, but not among the last `ticks`.
-  bool IsOutdated(uint32_t rows, uint64_t ticks) const;
 
   // What a tick takes: in between of those that were measured in proportion, and never more than as many smaller ones.
   // Not for an empty one, as the next.

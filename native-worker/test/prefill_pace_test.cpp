@@ -118,32 +118,99 @@ TEST(PrefillPace, UsesTheTimeForWhichDecodersAreAway) {
   EXPECT_GE(ticks, 2U);
 }
 
-TEST(PrefillPace, GoesByTheTimeThatTokensTookUndisturbed) {
+// Tokens of four decoders, so many and so far apart, behind those before.
+void Decode(PrefillPace & pace, uint64_t & now_us, int laps, uint64_t lap_us, uint32_t lanes = 4) {
+  static uint64_t group = 1000;
+  for (int i = 0; i < laps; i++) {
+    pace.Ran(lanes, 0, 15'000, lanes);
+    pace.Sent(group++, false, now_us += lap_us);
+  }
+}
+
+// Whose trips took so long once that tokens should take 200 ms.
+PrefillPace Late() {
   PrefillPace pace = Measured();
   pace.Sent(1, false, 1);
-  pace.Returned(1, 185'000, 15'000);  // one trip was late: it says 200 ms a token
+  pace.Returned(1, 185'000, 15'000);
+  return pace;
+}
+
+TEST(PrefillPace, GoesByTheTimeThatTokensTookUndisturbed) {
+  PrefillPace pace = Late();
+  uint64_t now = 1'000'000;
   ASSERT_GE(pace.Rows(0, Load(2), kMaxRows), 16U);
-  for (uint64_t lap = 0; lap < 20; lap++) {  // 30 ms
-    pace.Ran(4, 0, 15'000, 4);
-    pace.Sent(2 + lap, false, 100'000 + lap * 30'000);
-  }
+  Decode(pace, now, 20, 30'000);
   EXPECT_LE(pace.Rows(0, Load(2), kMaxRows), 8U);
   EXPECT_GT(pace.Rows(0, Load(2), kMaxRows), 0U);
+}
+
+TEST(PrefillPace, TimesNoTokensBesidePromptsOrOfOtherDecoders) {
+  PrefillPace pace = Late();
+  uint64_t now = 1'000'000;
+  const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
+  for (int i = 0; i < 10; i++) {
+    Decode(pace, now, 4, 30'000);
+    pace.Ran(0, 16, 58'000, 4);
+    pace.Sent(10'000 + i, true, now += 58'000);
+    pace.Returned(10'000 + i, 58'000, 58'000);
+  }
+  for (int i = 0; i < 10; i++) {
+    Decode(pace, now, 4, 30'000);
+    Decode(pace, now, 4, 30'000, 3);
+  }
+  pace.Ran(4, 0, 15'000, 4);
+  EXPECT_EQ(pace.Rows(0, Load(2), kMaxRows), rows);
+}
+
+TEST(PrefillPace, PlansForTokensAsTheyAreWhenSomeCameLate) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 1);
+  pace.Returned(1, 15'000, 15'000);
+  uint64_t now = 1'000'000;
+  Decode(pace, now, 20, 30'000);
+  const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
+  Decode(pace, now, 3, 7'000'000);
+  EXPECT_LE(pace.Rows(0, Load(2), kMaxRows), 2 * rows);
+}
+
+TEST(PrefillPace, FollowsAWayThatBecameLongerSinceTokensWereTimed) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 1);
+  pace.Returned(1, 15'000, 15'000);
+  uint64_t now = 1'000'000;
+  Decode(pace, now, 20, 30'000);
+  ASSERT_EQ(pace.Rows(0, Load(2, 3), kMaxRows) > 0, true);
+  for (uint64_t i = 0; i < 40; i++) {
+    pace.Sent(50'000 + i, false, now);
+    pace.Returned(50'000 + i, 185'000, 15'000);
+  }
+  uint32_t ticks = 0;
+  for (; pace.Rows(0, Load(2), kMaxRows) > 0; ticks++) {
+    ASSERT_LT(ticks, 14U);
+    pace.Ran(0, 8, 34'000, 4);
+  }
+  EXPECT_GE(ticks, 2U);  // stages have the time
 }
 
 TEST(PrefillPace, MeasuresNowAndThenWhatAPromptTakesAlone) {
   PrefillPace pace;
   for (uint32_t rows = 4; rows <= 16; rows += 4) pace.Ran(0, rows, 5'000 * rows);  // small ticks cost no more a row
   uint32_t large = 0;
+  uint32_t usual = 0;
   for (uint64_t lap = 0; lap < 4 * kAloneTicks; lap++) {
     pace.Ran(4, 0, 15'000, 4);
-    pace.Sent(1 + lap, false, 100'000 + lap * 30'000);
     const uint32_t rows = pace.OwnRowsDue(Load(2), kMaxRows);
     ASSERT_GT(rows, 0U);
-    if (rows >= kAloneRows) large++;
-    pace.Ran(0, rows, 5'000 * rows, 4);
+    if (rows >= kAloneRows) {
+      large++;
+    } else if (lap > kAloneTicks) {
+      EXPECT_EQ(rows, usual);  // no other one than before
+    } else {
+      usual = rows;
+    }
+    pace.Ran(0, std::min(rows, 12U), 5'000 * std::min(rows, 12U), 4);  // the rest of a prompt counts for it
   }
-  EXPECT_GE(large, 2U);
+  EXPECT_GE(large, 3U);
   EXPECT_LE(large, 4U);
 }
 
