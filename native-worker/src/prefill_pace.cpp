@@ -26,6 +26,8 @@ constexpr double kOverTarget = 0.25;
 constexpr double kChange = 1.1;
 // A trip counts as this many times as long as usual at most.
 constexpr double kMaxLonger = 2;
+// Of a token's time: a trip that differs by more is another way, and not only another size of groups.
+constexpr double kOtherWay = 0.5;
 // A trip that takes this many times as long as usual is no delay any more.
 constexpr double kLostTrips = 4;
 
@@ -282,11 +284,15 @@ double PrefillPace::StepUs(uint32_t decode_rows) const {
 double PrefillPace::Slowness(double step_us) const { return step_us == 0 ? 1 : std::max(1.0, slowest_us_ / step_us); }
 
 // How long a token takes undisturbed. Beside a prompt groups have other sizes than without one, so what follows from
-// their ticks is wrong; but it tells by how much the way has changed since it was measured.
+// their ticks is wrong; but it tells when the way is quite another than at the time of measuring.
 double PrefillPace::QuietUs(const PaceLoad & load, double step_us, double decode_us) const {
   const auto measured = quiet_.find(load.lanes);
-  if (measured != quiet_.end()) return std::max(decode_us, measured->second.us + away_us_ - measured->second.away_us);
-  return std::max(decode_us, slowest_us_ == 0 ? load.n_stages * step_us : step_us + away_us_);
+  if (measured == quiet_.end()) {
+    return std::max(decode_us, slowest_us_ == 0 ? load.n_stages * step_us : step_us + away_us_);
+  }
+  const auto & [us, away_us] = measured->second;
+  const double longer = away_us_ - away_us;
+  return std::max(decode_us, std::abs(longer) > kOtherWay * us ? us + longer : us);
 }
 
 // As many as keep the slowest stage busy for a trip round the ring: one there, one here, and what fits on the way.

@@ -21,7 +21,7 @@ describe('cli/output', () => {
 
   it('takes two of the same signal, at once, for one Ctrl-C', () => {
     const signals = ['SIGINT', 'SIGTERM'] as const;
-    const others = signals.map((name) => process.listeners(name));
+    const others = signals.map((name) => process.rawListeners(name) as NodeJS.SignalsListener[]);
     const exit = process.exit;
     try {
       // The test runner ends at these, too.
