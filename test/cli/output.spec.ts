@@ -22,7 +22,7 @@ describe('cli/output', () => {
   it('takes two of the same signal, at once, for one Ctrl-C', () => {
     const signals = ['SIGINT', 'SIGTERM'] as const;
     const others = signals.map((name) => process.rawListeners(name) as NodeJS.SignalsListener[]);
-    const exit = process.exit;
+    const exit = process.exit.bind(process);
     try {
       // The test runner ends at these, too.
       signals.forEach((name) => process.removeAllListeners(name));
