@@ -191,7 +191,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
   const auto took = static_cast<double>(took_us);
   if (decode_rows > 0) {
     last_decode_rows_ = decode_rows;
-    laps_ += static_cast<double>(decode_rows) / std::max(lanes, decode_rows);
+    laps_ += static_cast<double>(decode_rows) / lanes_;
   } else {
     const bool measures = n_small_ >= kAloneTicks;
     if (prefill_rows % kKernelRows == 0 && !measures) last_own_rows_ = prefill_rows;

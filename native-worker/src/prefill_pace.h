@@ -37,7 +37,8 @@ inline constexpr uint32_t kFirstRows = 16;
 // Rows of a tick of prefill alone at most while somebody decodes.
 inline constexpr uint32_t kMaxOwnRows = 128;
 // After so many smaller ticks of prefill alone, beside decoders, one has as many rows as it would without them: what a
-// prompt takes alone grows with it, and what is promised to it is measured by that. Two of a hundred tokens are late by it.
+// prompt takes alone grows with it, and what is promised to it is measured by that. Two of a hundred tokens are late
+// by it.
 inline constexpr uint64_t kAloneTicks = 48;
 static_assert(kAloneTicks > kFreshTicks);  // it stands for itself
 // Rows of a tick at least while nobody decodes: with eight, kernels take up to twice as long a row, with 64 hardly

@@ -135,6 +135,15 @@ PrefillPace Late() {
   return pace;
 }
 
+// Whose tokens took 30 ms, half of it away.
+PrefillPace Timed(uint64_t & now_us) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 1);
+  pace.Returned(1, 15'000, 15'000);
+  Decode(pace, now_us, 20, 30'000);
+  return pace;
+}
+
 TEST(PrefillPace, GoesByTheTimeThatTokensTookUndisturbed) {
   PrefillPace pace = Late();
   uint64_t now = 1'000'000;
@@ -163,22 +172,16 @@ TEST(PrefillPace, TimesNoTokensBesidePromptsOrOfOtherDecoders) {
 }
 
 TEST(PrefillPace, PlansForTokensAsTheyAreWhenSomeCameLate) {
-  PrefillPace pace = Measured();
-  pace.Sent(1, false, 1);
-  pace.Returned(1, 15'000, 15'000);
   uint64_t now = 1'000'000;
-  Decode(pace, now, 20, 30'000);
+  PrefillPace pace = Timed(now);
   const uint32_t rows = pace.Rows(0, Load(2), kMaxRows);
   Decode(pace, now, 3, 7'000'000);
   EXPECT_LE(pace.Rows(0, Load(2), kMaxRows), 2 * rows);
 }
 
 TEST(PrefillPace, FollowsAWayThatBecameLongerSinceTokensWereTimed) {
-  PrefillPace pace = Measured();
-  pace.Sent(1, false, 1);
-  pace.Returned(1, 15'000, 15'000);
   uint64_t now = 1'000'000;
-  Decode(pace, now, 20, 30'000);
+  PrefillPace pace = Timed(now);
   ASSERT_EQ(pace.Rows(0, Load(2, 3), kMaxRows) > 0, true);
   for (uint64_t i = 0; i < 40; i++) {
     pace.Sent(50'000 + i, false, now);
