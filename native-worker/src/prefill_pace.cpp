@@ -22,6 +22,8 @@ constexpr double kMaxShared = 4;
 constexpr double kLap = 1 - 1e-6;
 // What a part of the target counts that a tick passes it by.
 constexpr double kOverTarget = 0.25;
+// A size that was never tried has this many times the rows of one that was, at most: what lies beyond is a guess.
+constexpr uint32_t kGrowth = 2;
 // How much better another size must be than the one in use.
 constexpr double kChange = 1.1;
 // A trip counts as this many times as long as usual at most.
@@ -64,8 +66,10 @@ double TargetRatio(double us) {
 // token, what counts is that the weights are read once for all.
 bool IsShared(const PaceLoad & load) { return load.n_stages == 1 || load.prompts > load.lanes; }
 
-// Of what is close to its bound little more is worse than much more of what is far from it.
+// Of what is close to its bound little more is worse than much more of what is far from it, and of a promise that is
+// kept hardly anything counts.
 double Fourth(double ratio) { return ratio * ratio * ratio * ratio; }
+double Eighth(double ratio) { return Fourth(ratio) * Fourth(ratio); }
 
 void Follow(double value, double weight, double * mean) {
   *mean = *mean == 0 ? value : *mean + (value - *mean) * weight;
@@ -87,8 +91,14 @@ uint32_t PrefillPace::Rows(uint32_t decode_rows, const PaceLoad & load, uint32_t
 uint32_t PrefillPace::OwnRowsDue(const PaceLoad & load, uint32_t left) const {
   if (left == 0 || IsShared(load)) return 0;
   const OwnTicks own = PlanOwn(load, left);
-  return MayOwn(own.idle ? 1 : own.n) ? own.rows : 0;
+  return IsDue(load, own, own.idle ? 1 : own.n) ? own.rows : 0;
 }
+
+uint64_t PrefillPace::OwnFrom(const PaceLoad & load, uint32_t left) const {
+  return left == 0 || IsShared(load) ? 0 : OwnFrom(PlanOwn(load, left));
+}
+
+uint64_t PrefillPace::OwnFrom(const OwnTicks & own) const { return own_start_us_ + own.every_us; }
 
 bool PrefillPace::Holds(const PaceLoad & load, uint64_t rows) const {
   if (load.n_stages == 1 || rows == 0 || alone_row_us_ == 0) return false;
@@ -103,13 +113,14 @@ void PrefillPace::Held(bool held, uint64_t took_us) {
 
 // Whether a tick of prefill alone makes nobody wait for longer than was planned.
 bool PrefillPace::HasRoom(const PaceLoad & load, const OwnTicks & own) const {
-  if (!IsShared(load)) return MayOwn(own.n);
+  if (!IsShared(load)) return IsDue(load, own, own.n);
   // One at each stage, and one that waits for the slowest.
   return load.n_stages == 1 || on_way_.size() < std::max<size_t>(MaxGroups(load.n_stages), load.n_stages + 1);
 }
 
-// Whether fewer than so many ticks of prefill alone were in the last lap.
-bool PrefillPace::MayOwn(size_t n_lap) const {
+// Whether fewer than so many ticks of prefill alone were in the last lap, and the last one is long enough ago.
+bool PrefillPace::IsDue(const PaceLoad & load, const OwnTicks & own, size_t n_lap) const {
+  if (load.now_us < OwnFrom(own)) return false;
   return own_laps_.size() < n_lap || laps_ - own_laps_.end()[-static_cast<ptrdiff_t>(n_lap)] >= kLap;
 }
 
@@ -124,7 +135,7 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
   const double decode = slowness * groups * step;
   const double quiet = QuietUs(load, step, decode);
   const double alone = slowness * own_.Us(AloneRows()) / AloneRows();
-  const uint32_t most = std::min(left, kMaxOwnRows);
+  const uint32_t most = std::min({left, kMaxOwnRows, kGrowth * own_.LargestKnown()});
   const size_t most_n = load.n_stages == 1 ? 1 : MaxGroups(load.n_stages);
   OwnTicks best;
   double best_cost = 0;
@@ -133,15 +144,20 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
     // Several small ones take longer than a larger one.
     for (size_t n = 1; n <= (rows < kAloneRows ? 1 : most_n); n++) {
       const double busy = decode + n * slowness * us;
-      const double awaited = quiet + slowness * us / 2;  // by a decoder that comes back during such a tick
-      const double lap = load.n_stages == 1 ? busy : std::max(busy, awaited);
-      const double token = lap / quiet / kMaxTokenRatio;
-      const double prompt = lap / (n * rows) / alone / kMaxPromptRatio * Crowd(load);
+      // A decoder comes back during one of several. One alone comes right after it, and keeps it waiting at the head and
+      // at the last stage by turns or, if laps are of the same length, for half as long at both.
+      const double even = std::max(quiet, quiet / 2 + slowness * us);
+      const double idle = n > 1 ? quiet + slowness * us / 2 : even;
+      const bool spare = load.n_stages > 1 && busy < idle;
+      const double lap = spare ? idle : busy;
+      const double token = lap / quiet / kOwnTokenRatio;
+      const double prompt = lap / (n * rows) / alone / kOwnPromptRatio;
       // Groups that change in size make stages wait for each other.
       const double change = rows == last_own_rows_ ? 1 : kChange;
-      const double cost = change * (Fourth(token) + Fourth(prompt) + Fourth(TargetRatio(us)));
+      const double cost = change * (Eighth(token) + Fourth(Crowd(load)) * Eighth(prompt) + Fourth(TargetRatio(us)));
       if (best.rows != 0 && cost >= best_cost) continue;
-      best = {.rows = rows, .n = n, .idle = busy < awaited};
+      const double every = spare && n == 1 ? std::min<double>(even, kLostUs) : 0;
+      best = {.rows = rows, .n = n, .idle = spare, .every_us = static_cast<uint64_t>(every)};
       best_cost = cost;
     }
     if (rows == most) break;
@@ -220,6 +236,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
 void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
   newest_ = group;
   if (!prefill) return TimeLaps(now_us);
+  own_start_us_ = now_us - took_us_;
   on_way_.push_back({group, now_us + std::max(kLostUs, kLostTicks * took_us_)});
   if (on_way_.size() > kMaxPrefillGroups) on_way_.pop_front();
 }

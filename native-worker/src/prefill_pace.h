@@ -18,9 +18,11 @@ inline constexpr uint64_t kTickTargetUs = 50'000;
 // The same while nobody decodes: no neighbour's wait is at stake, so that the target can be what ticks seldom pass, at
 // a somewhat slower stage too, and not what they take on the average.
 inline constexpr uint64_t kAloneTargetUs = 40'000;
-// How many times as long as undisturbed a token should take beside a prompt, and how many times as long as alone the
-// prompt. What is promised is 2.5 for 95 of 100 tokens, and 2.
-inline constexpr double kMaxTokenRatio = 1.8;
+// How many times as long as undisturbed a token should take beside a prompt that has ticks of its own, and how many
+// times as long as alone the prompt. What is promised is 2.5 for 95 of 100 tokens, and 2.
+inline constexpr double kOwnTokenRatio = 2.1;
+inline constexpr double kOwnPromptRatio = 1.9;
+// The same for a prompt in ticks of decoding.
 inline constexpr double kMaxPromptRatio = 1.8;
 // With one stage both are in the same tick. Time of prefill beside a unit of time of decoding: a decoder then
 // waits 2.25 times as long for its next token as undisturbed, and a prompt takes 1.8 times as long as alone. Where more
@@ -70,6 +72,7 @@ struct PaceLoad {
   uint32_t lanes = 0;     // that decode, here or on their way, without those that are lost
   uint32_t cap = 0;       // lanes of a tick at most; 0: all
   uint32_t prompts = 1;   // lanes that wait with rows of prefill
+  uint64_t now_us = UINT64_MAX;  // by default everything is long ago
 };
 
 class PrefillPace {
@@ -80,6 +83,9 @@ class PrefillPace {
   // Rows of the tick of prefill alone that comes next even if decoders are here, as each of them has had a token since
   // the last one. 0: none is due.
   uint32_t OwnRowsDue(const PaceLoad & load, uint32_t left) const;
+  // From when on a tick of prefill alone can be due. While stages have time to spare, one that followed a short lap at
+  // once would make the next lap long.
+  uint64_t OwnFrom(const PaceLoad & load, uint32_t left) const;
   // Whether decoders wait until all rows of the prompts that are here have gone: a crowd that is soon through.
   bool Holds(const PaceLoad & load, uint64_t rows) const;
   // Rows of prefill while nobody decodes, or they are held: what kAloneTargetUs allows, kAloneRows at least.
@@ -113,7 +119,8 @@ class PrefillPace {
   struct OwnTicks {
     uint32_t rows = 0;  // of each
     size_t n = 1;
-    bool idle = false;  // stages have the time while decoders are away
+    bool idle = false;      // stages have the time while decoders are away
+    uint64_t every_us = 0;  // from the start of one to that of the next at least
   };
 
   struct Away {
@@ -126,7 +133,8 @@ class PrefillPace {
   double LeastRows(uint32_t decode_rows, double step_us) const;
   OwnTicks PlanOwn(const PaceLoad & load, uint32_t left) const;
   bool HasRoom(const PaceLoad & load, const OwnTicks & own) const;
-  bool MayOwn(size_t n_lap) const;
+  bool IsDue(const PaceLoad & load, const OwnTicks & own, size_t n_lap) const;
+  uint64_t OwnFrom(const OwnTicks & own) const;
   size_t MaxGroups(uint32_t n_stages) const;
   double Slowness(double step_us) const;
   double QuietUs(const PaceLoad & load, double step_us, double decode_us) const;
@@ -147,7 +155,8 @@ class PrefillPace {
   double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known
   double alone_row_us_ = 0;  // what one takes while nobody decodes; 0: not known
 
-  uint64_t took_us_ = 0;  // the last tick
+  uint64_t took_us_ = 0;       // the last tick
+  uint64_t own_start_us_ = 0;  // of the last one with prefill
 
   struct Quiet {
     double us = 0;       // of a token

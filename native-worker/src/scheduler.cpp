@@ -135,7 +135,8 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
   }
   OrderFairly(decode);
   OrderFairly(prefill);
-  const PaceLoad pace_load{.n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts};
+  const PaceLoad pace_load{
+      .n_stages = load.n_stages, .lanes = load.alive, .cap = cap, .prompts = load.prompts, .now_us = now_us};
   const PrefillPace * pace = prefill.empty() ? nullptr : load.pace;
   schedule.held = pace != nullptr && pace->Holds(pace_load, load.prompt_rows);
   uint32_t left = max_rows;
@@ -164,6 +165,10 @@ Schedule ScheduleHead(std::span<const Candidate> candidates, const RingLoad & lo
     const uint32_t rows = std::min(left, c->rows);
     schedule.picks.push_back({c->lane, rows});
     left -= rows;
+  }
+  if (schedule.picks.empty() && pace != nullptr) {
+    const uint64_t from = pace->OwnFrom(pace_load, max_rows);
+    if (from > now_us) schedule.wake_us = std::min(schedule.wake_us, from);
   }
   SortByLane(schedule.picks);
   return schedule;

@@ -23,6 +23,7 @@ void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
   const bool outdated = size.us == 0 || n_ticks_ - size.tick > kFreshTicks;
   size.us = outdated ? took : size.us + (took - size.us) * (took > size.us ? kRiseWeight : kFallWeight);
   size.tick = n_ticks_;
+  std::erase_if(sizes_, [this](const auto & known) { return n_ticks_ - known.second.tick > kMeasuredTicks; });
 }
 
 double TickSizes::Us(uint32_t rows) const {
@@ -40,13 +41,11 @@ double TickSizes::Us(uint32_t rows) const {
 
 double TickSizes::RowUs(uint32_t most) const {
   double least = 0;
-  double outdated = 0;  // of all, where none is fresh
   for (const auto & [rows, size] : sizes_) {
-    if (rows > most && (least > 0 || outdated > 0)) break;
-    double & of = n_ticks_ - size.tick <= kMeasuredTicks ? least : outdated;
-    if (of == 0 || size.us / rows < of) of = size.us / rows;
+    if (rows > most && least > 0) break;
+    if (least == 0 || size.us / rows < least) least = size.us / rows;
   }
-  return least > 0 ? least : outdated;
+  return least;
 }
 
 uint32_t TickSizes::Largest(uint32_t rows, double limit_us) const {

@@ -24,6 +24,8 @@ class TickSizes {
   // Remembers a size for each kKernelRows that a tick can have.
   void Ran(uint32_t rows, uint64_t took_us);
   bool empty() const { return sizes_.empty(); }
+  // 0: none is known.
+  uint32_t LargestKnown() const { return empty() ? 0 : sizes_.rbegin()->first; }
 
   // What a tick takes: in between of those that were measured in proportion, and never more than as many smaller ones.
   // Not for an empty one, as the next.

@@ -73,6 +73,16 @@ TEST(TickSizes, TellsWhatOtherSizesTake) {
   EXPECT_DOUBLE_EQ(sizes.Us(32), 96'000);
 }
 
+TEST(TickSizes, ForgetsASizeThatWasNotUsedForLong) {
+  TickSizes sizes;
+  sizes.Ran(8, 62'000);  // at the end of a long prompt
+  for (uint64_t i = 0; i < kMeasuredTicks; i++) sizes.Ran(16, 56'000);  // the next one
+  EXPECT_DOUBLE_EQ(sizes.Us(8), 62'000);
+  sizes.Ran(16, 56'000);
+  EXPECT_DOUBLE_EQ(sizes.Us(8), 28'000);
+  EXPECT_EQ(sizes.LargestKnown(), 16U);
+}
+
 TEST(TickSizes, JudgesASizeInUseByNoneThatIsOutdated) {
   TickSizes sizes;
   sizes.Ran(8, 10'000);
