@@ -30,7 +30,7 @@ const schema = z.strictObject({
   bootstrap: z.array(z.string()).max(32).default([]),
   /** Loopback and private addresses count as reachable: a lab on one machine, or a LAN. */
   lab: z.boolean().default(false),
-  /** Whether this node answers DHT queries; unset: as soon as it is reachable. */
+  /** Whether this node answers DHT queries; unset: in a lab from the start, else as soon as a public address reaches it. */
   dhtServer: z.boolean().optional(),
   /** What this node serves. */
   shard: z.strictObject({

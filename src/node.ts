@@ -86,11 +86,11 @@ export class MeshnetNode {
   }
 
   async #startHost(options: AbortOptions): Promise<NodeContext> {
-    const { dataDir, listen, announce, bootstrap, lab, dhtServer } = this.#config;
+    const { dataDir, listen, announce, bootstrap, lab } = this.#config;
     const identity = await loadIdentity(path.join(dataDir, 'identity.key'));
     const host = new Host({ identity, log: this.#log }, {
       listen, announce, bootstrap: bootstrap.length > 0 ? bootstrap : packagedBootstraps(), privateNetwork: lab,
-      dht: dhtServer === undefined ? 'auto' : dhtServer ? 'server' : 'client',
+      dht: dhtRole(this.#config),
     });
     this.#parts.add('libp2p host', () => host.stop({ timeoutMs: TIMES.stopMs }));
     await host.start(options);
@@ -129,4 +129,9 @@ export class MeshnetNode {
       },
     };
   }
+}
+
+/** In a lab no public address will ever say that a node can be reached, and nobody would find anything. */
+function dhtRole({ lab, dhtServer = lab ? true : undefined }: Config): 'auto' | 'client' | 'server' {
+  return dhtServer === undefined ? 'auto' : dhtServer ? 'server' : 'client';
 }

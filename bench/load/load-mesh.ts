@@ -175,7 +175,7 @@ export class LoadMesh {
   /** Resolves when it listens. */
   async #node(folder: string, args: readonly string[], signal: AbortSignal): Promise<NodeProcess> {
     const node = new NodeProcess([
-      '--lab', '--dht-server', '--cache-dir', this.#cache, '--data-dir', path.join(this.#root, folder), '--log-level', 'warn',
+      '--lab', '--cache-dir', this.#cache, '--data-dir', path.join(this.#root, folder), '--log-level', 'warn',
       '--listen', LOOPBACK, '--api-port', '0', ...args,
     ]);
     this.#nodes.push(node);

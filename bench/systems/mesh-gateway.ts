@@ -23,7 +23,7 @@ const node = new MeshnetNode(loadConfig({
   dataDir: values['data-dir'], cacheDir: values['cache-dir'], lab: true, listen: [values.listen ?? '/ip4/127.0.0.1/tcp/0'],
   announce: values.announce === undefined ? [] : [values.announce],
   sessionPositions: values.positions === undefined ? undefined : Number(values.positions),
-  logLevel: 'warn', dhtServer: true, warm: { restMs: WARM_REST_MS }, api: { enabled: false }, use: { [MODEL]: values.digest ?? '' },
+  logLevel: 'warn', warm: { restMs: WARM_REST_MS }, api: { enabled: false }, use: { [MODEL]: values.digest ?? '' },
 }), { onEvent: (event) => { addresses = event.event === 'listening' ? event.addresses : addresses; } });
 await node.start({ signal: AbortSignal.timeout(START_MS) });
 process.stdout.write(`${JSON.stringify({ ready: true, addresses })}\n`);

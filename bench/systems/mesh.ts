@@ -155,7 +155,7 @@ export class BenchMesh {
     for (const [stage, place] of this.#places.entries()) {
       const { first: from, last: to } = cuts[stage] as { first: number; last: number };
       this.#shards.push(new NodeProcess([
-        '--lab', '--cache-dir', cacheDir, '--data-dir', this.#folder(stage), '--log-level', 'warn', '--dht-server',
+        '--lab', '--cache-dir', cacheDir, '--data-dir', this.#folder(stage), '--log-level', 'warn',
         ...listeningAt(place, SHARD_PORT), '--bootstrap', addresses[0] ?? '', '--api-port', '0',
         '--model', options.model, '--layers', `${from}-${to}`, '--worker-listen', `${place.address}:0`,
         '--worker-threads', '1', '--worker-cells', String(options.cells), '--worker-sequences', String(options.sessions),

@@ -92,10 +92,10 @@ async function run(argv: DemoArguments, context: DemoContext): Promise<Answer> {
   };
   say('gateway: no weights, first contact of the others\n');
   const use = `${argv.model}=${model.digest}`;
-  const gateway = await launch('gateway', ['--dht-server', '--api-port', '0', '--use', use]);
+  const gateway = await launch('gateway', ['--api-port', '0', '--use', use]);
   const { addresses, api } = gateway.listening;
   const shards = await Promise.all(cuts.map(async ({ first, last }, i) => launch(`shard-${i}`, [
-    '--no-api', '--dht-server', '--bootstrap', addresses[0] ?? '', '--model', model.path,
+    '--no-api', '--bootstrap', addresses[0] ?? '', '--model', model.path,
     '--layers', `${first}-${last}`, '--worker-threads', '1', '--worker-listen', '127.0.0.1:0',
   ])));
   const ready = AbortSignal.any([signal, AbortSignal.timeout(MESH_READY_MS)]);

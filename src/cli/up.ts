@@ -49,7 +49,7 @@ export const upCommand: CommandModule<object, UpArguments> = {
     .option('announce', { type: 'string', array: true, describe: 'Multiaddr to announce in place of those found' })
     .option('bootstrap', { type: 'string', array: true, describe: 'Multiaddr of a first contact' })
     .option('lab', { type: 'boolean', describe: 'Loopback and private addresses count as reachable' })
-    .option('dht-server', { type: 'boolean', describe: 'Answer DHT queries from the start' })
+    .option('dht-server', { type: 'boolean', describe: 'Answer DHT queries from the start, as with --lab' })
     .option('data-dir', { type: 'string', describe: 'Identity and state' })
     .option('cache-dir', { type: 'string', describe: 'Models, manifests and headers' })
     .option('api', { type: 'boolean', describe: 'The HTTP API; --no-api for none [on]' })

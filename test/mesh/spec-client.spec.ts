@@ -30,7 +30,7 @@ describe('mesh/spec-client', function () {
   let model = '';
 
   const up = (name: string, args: string[]): UpProcess => {
-    const common = ['--lab', '--dht-server', '--cache-dir', join(root, 'cache'), '--data-dir', join(root, name)];
+    const common = ['--lab', '--cache-dir', join(root, 'cache'), '--data-dir', join(root, name)];
     const node = new UpProcess([...common, '--listen', '/ip4/127.0.0.1/tcp/0', '--log-level', 'warn', ...args]);
     nodes.push(node);
     return node;

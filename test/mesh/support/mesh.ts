@@ -60,7 +60,7 @@ export class Mesh {
   /** Resolves when it listens. The same name again is the same identity. Unless asked for, no session outlives its answer. */
   async node(name: string, args: readonly string[]): Promise<NodeProcess> {
     const node = new NodeProcess([
-      '--lab', '--dht-server', '--cache-dir', CACHE, '--data-dir', this.dataDir(name), '--log-level', 'warn',
+      '--lab', '--cache-dir', CACHE, '--data-dir', this.dataDir(name), '--log-level', 'warn',
       ...(args.includes('--listen') ? [] : ['--listen', '/ip4/127.0.0.1/tcp/0']),
       ...(args.includes('--warm-sessions') ? [] : ['--warm-sessions', '0']), '--api-port', '0', ...args,
     ]);
