@@ -71,6 +71,14 @@ bool IsShared(const PaceLoad & load) { return load.n_stages == 1 || load.prompts
 double Fourth(double ratio) { return ratio * ratio * ratio * ratio; }
 double Eighth(double ratio) { return Fourth(ratio) * Fourth(ratio); }
 
+// A lap with a tick of prefill right after that of decoding, in which decoders have caught up with it at each of the
+// later stages, where laps are of equal length. Where the next one followed at once a short lap would make a long one,
+// as far above this as the short one was below.
+double EvenLapUs(const PaceLoad & load, double quiet_us, double own_us, double step_us) {
+  const double further = (load.n_stages - 2.0) * std::max(0.0, own_us - step_us) / 2;
+  return std::max(quiet_us, quiet_us / 2 + own_us + further);
+}
+
 void Follow(double value, double weight, double * mean) {
   *mean = *mean == 0 ? value : *mean + (value - *mean) * weight;
 }
@@ -98,7 +106,7 @@ uint64_t PrefillPace::OwnFrom(const PaceLoad & load, uint32_t left) const {
   return left == 0 || IsShared(load) ? 0 : OwnFrom(PlanOwn(load, left));
 }
 
-uint64_t PrefillPace::OwnFrom(const OwnTicks & own) const { return own_start_us_ + own.every_us; }
+uint64_t PrefillPace::OwnFrom(const OwnTicks & own) const { return prefill_start_us_ + own.every_us; }
 
 bool PrefillPace::Holds(const PaceLoad & load, uint64_t rows) const {
   if (load.n_stages == 1 || rows == 0 || alone_row_us_ == 0) return false;
@@ -144,10 +152,8 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
     // Several small ones take longer than a larger one.
     for (size_t n = 1; n <= (rows < kAloneRows ? 1 : most_n); n++) {
       const double busy = decode + n * slowness * us;
-      // A decoder comes back during one of several. One alone comes right after it, and keeps it waiting at the head and
-      // at the last stage by turns or, if laps are of the same length, for half as long at both.
-      const double even = std::max(quiet, quiet / 2 + slowness * us);
-      const double idle = n > 1 ? quiet + slowness * us / 2 : even;
+      // A decoder comes back during one of several. One alone comes right after it.
+      const double idle = n > 1 ? quiet + slowness * us / 2 : EvenLapUs(load, quiet, slowness * us, slowness * step);
       const bool spare = load.n_stages > 1 && busy < idle;
       const double lap = spare ? idle : busy;
       const double token = lap / quiet / kOwnTokenRatio;
@@ -156,13 +162,16 @@ PrefillPace::OwnTicks PrefillPace::PlanOwn(const PaceLoad & load, uint32_t left)
       const double change = rows == last_own_rows_ ? 1 : kChange;
       const double cost = change * (Eighth(token) + Fourth(Crowd(load)) * Eighth(prompt) + Fourth(TargetRatio(us)));
       if (best.rows != 0 && cost >= best_cost) continue;
-      const double every = spare && n == 1 ? std::min<double>(even, kLostUs) : 0;
-      best = {.rows = rows, .n = n, .idle = spare, .every_us = static_cast<uint64_t>(every)};
+      best = {.rows = rows, .n = n, .idle = spare};
       best_cost = cost;
     }
     if (rows == most) break;
   }
-  if (load.n_stages > 1 && n_small_ >= kAloneTicks) best.rows = std::max(best.rows, std::min(most, kAloneRows));
+  if (load.n_stages > 1 && n_small_ >= kAloneTicks) best.rows = std::max(best.rows, std::min(most, AloneRows()));
+  if (best.idle && best.n == 1) {
+    const double every = EvenLapUs(load, quiet, slowness * own_.Us(best.rows), slowness * step);
+    best.every_us = std::min(static_cast<uint64_t>(every), kLostUs);  // decoders may be lost, and tokens of no measure
+  }
   return best;
 }
 
@@ -211,7 +220,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
   } else {
     const bool measures = n_small_ >= kAloneTicks;
     if (prefill_rows % kKernelRows == 0 && !measures) last_own_rows_ = prefill_rows;
-    n_small_ = measures || prefill_rows >= kAloneRows ? 0 : n_small_ + 1;
+    n_small_ = measures || prefill_rows >= AloneRows() ? 0 : n_small_ + 1;
     own_laps_.push_back(laps_);
     if (own_laps_.size() > kMaxPrefillGroups) own_laps_.pop_front();
   }
@@ -236,7 +245,7 @@ void PrefillPace::Ran(uint32_t decode_rows, uint32_t prefill_rows, uint64_t took
 void PrefillPace::Sent(uint64_t group, bool prefill, uint64_t now_us) {
   newest_ = group;
   if (!prefill) return TimeLaps(now_us);
-  own_start_us_ = now_us - took_us_;
+  prefill_start_us_ = now_us - took_us_;
   on_way_.push_back({group, now_us + std::max(kLostUs, kLostTicks * took_us_)});
   if (on_way_.size() > kMaxPrefillGroups) on_way_.pop_front();
 }

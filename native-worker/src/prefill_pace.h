@@ -155,8 +155,8 @@ class PrefillPace {
   double row_us_ = 0;        // what a row of prefill adds to a tick; 0: not known
   double alone_row_us_ = 0;  // what one takes while nobody decodes; 0: not known
 
-  uint64_t took_us_ = 0;       // the last tick
-  uint64_t own_start_us_ = 0;  // of the last one with prefill
+  uint64_t took_us_ = 0;           // the last tick
+  uint64_t prefill_start_us_ = 0;  // of the last one with prefill
 
   struct Quiet {
     double us = 0;       // of a token

@@ -14,9 +14,9 @@ constexpr double kRiseWeight = 0.15;
 }  // namespace
 
 void TickSizes::Ran(uint32_t rows, uint64_t took_us) {
-  n_ticks_++;
   // What is left of a prompt says little of a whole size.
   if (rows % kKernelRows != 0 && !sizes_.empty()) return;
+  n_ticks_++;
   const uint32_t whole = (rows + kKernelRows - 1) / kKernelRows * kKernelRows;
   Size & size = sizes_[whole];
   const auto took = static_cast<double>(took_us);
@@ -34,7 +34,8 @@ double TickSizes::Us(uint32_t rows) const {
   const bool beyond = above == sizes_.end();
   const auto & [fewer, low] = beyond ? *sizes_.begin() : *std::prev(above);
   const auto & [more, high] = beyond ? *sizes_.rbegin() : *above;
-  if (more == fewer) return us;
+  // One that takes no longer than a smaller one says nothing of larger ones.
+  if (more == fewer || (beyond && high.us <= low.us)) return us;
   const double slope = std::max(0.0, high.us - low.us) / (more - fewer);
   return std::min(us, beyond ? high.us + slope * (rows - more) : low.us + slope * (rows - fewer));
 }
@@ -54,8 +55,7 @@ uint32_t TickSizes::Largest(uint32_t rows, double limit_us) const {
   }
   const uint32_t above = rows + kKernelRows;
   if (above > kMaxMeasuredRows || (n_ticks_ + 1) % kTrialTicks != 0) return rows;
-  const auto known = sizes_.find(above / kKernelRows * kKernelRows);
-  return known != sizes_.end() && n_ticks_ - known->second.tick < kMeasuredTicks ? rows : above;
+  return sizes_.contains(above / kKernelRows * kKernelRows) ? rows : above;
 }
 
 uint32_t TickSizes::Fewest(uint32_t decode_rows, double row_us) const {

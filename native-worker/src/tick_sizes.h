@@ -12,7 +12,8 @@ namespace meshnet {
 inline constexpr uint32_t kKernelRows = 4;
 // The largest tick beside decoding that is put together by what such ticks have taken.
 inline constexpr uint32_t kMaxMeasuredRows = 16;
-// For how many ticks a size counts as measured, and how often one that is not is tried.
+// After how many ticks without a measurement a size is forgotten, and how often one that is not known is tried. What is
+// left of a prompt does not count as a tick.
 inline constexpr uint64_t kMeasuredTicks = 128;
 inline constexpr uint64_t kTrialTicks = 16;
 // Of a size that was not measured for more ticks the next measurement replaces all before: prompts grow, and attention
@@ -21,7 +22,7 @@ inline constexpr uint64_t kFreshTicks = 32;
 
 class TickSizes {
  public:
-  // Remembers a size for each kKernelRows that a tick can have.
+  // Remembers what it took, and forgets sizes that were not measured for kMeasuredTicks.
   void Ran(uint32_t rows, uint64_t took_us);
   bool empty() const { return sizes_.empty(); }
   // 0: none is known.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "bounds.h"
@@ -118,6 +119,27 @@ TEST(PrefillPace, UsesTheTimeForWhichDecodersAreAway) {
   EXPECT_GE(ticks, 2U);
 }
 
+TEST(PrefillPace, KeepsTicksApartWhereAShortLapWouldMakeTheNextOneLong) {
+  PrefillPace pace = Measured();
+  pace.Sent(1, false, 0);
+  pace.Returned(1, 55'000, 15'000);  // 70 ms a token
+  const uint64_t start = 1'000'000;
+  pace.Ran(0, 16, 58'000, 4);
+  pace.Sent(2, true, start + 58'000);
+  pace.Ran(4, 0, 15'000, 4);
+  pace.Sent(3, false, start + 80'000);
+  PaceLoad load = Load(2);
+  const uint64_t from = pace.OwnFrom(load, kMaxRows);
+  EXPECT_GE(from, start + 80'000);
+  EXPECT_LE(from, start + 70'000 / 2 + 106'000);  // of 32 rows at most
+  load.now_us = from - 1;
+  EXPECT_EQ(pace.OwnRowsDue(load, kMaxRows), 0U);
+  EXPECT_EQ(pace.Rows(0, load, kMaxRows), 0U);
+  load.now_us = from;
+  EXPECT_GT(pace.OwnRowsDue(load, kMaxRows), 0U);
+  EXPECT_GT(pace.Rows(0, load, kMaxRows), 0U);
+}
+
 // Tokens of four decoders, so many and so far apart, behind those before.
 void Decode(PrefillPace & pace, uint64_t & now_us, int laps, uint64_t lap_us, uint32_t lanes = 4) {
   static uint64_t group = 1000;
@@ -215,6 +237,21 @@ TEST(PrefillPace, MeasuresNowAndThenWhatAPromptTakesAlone) {
   }
   EXPECT_GE(large, 3U);
   EXPECT_LE(large, 4U);
+}
+
+TEST(PrefillPace, MeasuresWhatAPromptTakesAloneWithTheRowsItWouldHave) {
+  const auto cost = [](uint32_t rows) { return 1'000 + 960UL * rows; };
+  PrefillPace pace;
+  for (uint32_t rows = 8; rows <= 40; rows += 8) pace.Ran(0, rows, cost(rows));
+  uint32_t largest = 0;
+  for (uint64_t lap = 0; lap < 2 * kAloneTicks; lap++) {
+    pace.Ran(4, 0, 3'000, 4);
+    const uint32_t rows = pace.OwnRowsDue(Load(2), kMaxRows);
+    ASSERT_GT(rows, 0U);
+    pace.Ran(0, rows, cost(rows), 4);
+    largest = std::max(largest, rows);
+  }
+  EXPECT_GE(largest, pace.AloneRows());
 }
 
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {

@@ -169,6 +169,27 @@ TEST(ScheduleHead, MixesPromptsAndDecodersWhereMostWaitForTheirFirstToken) {
   EXPECT_EQ(Lanes(ScheduleHead(all, load, {}, 64, 100'000'000, 1000)), (std::vector<size_t>{0, 1, 2, 3}));
 }
 
+TEST(ScheduleHead, WakesWhenAPromptsNextTickIsDue) {
+  PrefillPace pace;
+  for (uint32_t rows = 4; rows <= 32; rows += 4) pace.Ran(0, rows, 10'000 + 3'000 * rows);
+  pace.Ran(4, 0, 15'000, 4);
+  pace.Sent(1, false, 0);
+  pace.Returned(1, 55'000, 15'000);
+  pace.Ran(0, 16, 58'000, 4);
+  pace.Sent(2, true, 1'058'000);
+  pace.Ran(4, 0, 15'000, 4);
+  pace.Sent(3, false, 1'073'000);
+  RingLoad load = Load(4, 2);
+  load.pace = &pace;
+  load.prompts = 1;
+  load.away = 1;
+  const std::vector<Candidate> all = {Prefill(0, 400)};
+  const Schedule early = ScheduleHead(all, load, {}, 64, 1'073'000, 1000);
+  EXPECT_TRUE(early.picks.empty());
+  ASSERT_NE(early.wake_us, UINT64_MAX);
+  EXPECT_EQ(ScheduleHead(all, load, {}, 64, early.wake_us, 1000).picks.size(), 1U);
+}
+
 TEST(ScheduleHead, GathersDecodersWhileAPromptKeepsAStageBusy) {
   PrefillPace pace;
   pace.Ran(0, 16, 11'400, 2);

@@ -73,6 +73,22 @@ TEST(TickSizes, TellsWhatOtherSizesTake) {
   EXPECT_DOUBLE_EQ(sizes.Us(32), 96'000);
 }
 
+TEST(TickSizes, GuessesNoSizeBeyondByOneThatTakesNoLongerThanASmallerOne) {
+  TickSizes sizes;
+  sizes.Ran(12, 62'500);
+  sizes.Ran(16, 56'000);
+  EXPECT_DOUBLE_EQ(sizes.Us(32), 112'000);
+}
+
+TEST(TickSizes, IsNotAgedByRemainders) {
+  TickSizes sizes;
+  sizes.Ran(16, 56'000);
+  for (uint64_t i = 0; i <= 2 * kMeasuredTicks; i++) sizes.Ran(5, 30'000);
+  sizes.Ran(4, 22'000);
+  EXPECT_EQ(sizes.LargestKnown(), 16U);
+  EXPECT_DOUBLE_EQ(sizes.Us(16), 56'000);
+}
+
 TEST(TickSizes, ForgetsASizeThatWasNotUsedForLong) {
   TickSizes sizes;
   sizes.Ran(8, 62'000);  // at the end of a long prompt
