@@ -108,7 +108,7 @@ export const ERROR_CODES = Object.freeze({
   MODEL_CORRUPT: entry(42, 'a model file is damaged, cut short or not a GGUF file that can be served',
     'fetch it again and compare its digest'),
   MODEL_UNKNOWN: entry(43, 'nobody here knows a model of this name or digest',
-    'look at the list of models, or name a file'),
+    'name a model that is known, or a file'),
   RANGE_INVALID: entry(44, 'a layer range is empty or lies outside the model',
     'give a half-open range inside [0, n_layer)'),
   ADVERTISEMENT_INVALID: entry(45, 'an advertisement has expired, is not canonical or has a wrong signature',
