@@ -254,6 +254,15 @@ TEST(PrefillPace, MeasuresWhatAPromptTakesAloneWithTheRowsItWouldHave) {
   EXPECT_GE(largest, pace.AloneRows());
 }
 
+TEST(PrefillPace, GuessesNoTickOfManyTimesTheRowsThatWereTried) {
+  PrefillPace pace;
+  pace.Ran(0, 8, 20'000);
+  pace.Ran(0, 12, 20'100);  // as if more rows cost hardly anything
+  pace.Ran(4, 0, 15'000, 4);
+  EXPECT_GT(pace.OwnRowsDue(Load(2), kMaxRows), 12U);
+  EXPECT_LE(pace.OwnRowsDue(Load(2), kMaxRows), 24U);
+}
+
 TEST(PrefillPace, LearnsTheWayOnlyFromTripsWithoutPrefill) {
   PrefillPace pace;
   pace.Ran(1, 0, 10'000);
